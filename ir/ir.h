@@ -1,0 +1,346 @@
+/* ir/ir.h - the IR: read this first.
+ *
+ * A module is one training step of a model on a mesh: dims, mesh axes, buffers that outlive
+ * the step (inputs, params, states) and one SSA block of ops. Every form of it, from the
+ * lowered model to the plan, is this structure and prints as one text (ir/text.h), which reads
+ * back to the same text.
+ *
+ * The top block is in four sections by op.phase, in this order: PROLOGUE (once a step),
+ * FORWARD and BACKWARD (once a microbatch), EPILOGUE (once a step). A section is a function:
+ * what it reads from an earlier one is its parameters. A value that BACKWARD reads from
+ * FORWARD is the stash of a microbatch; what EPILOGUE reads from the two must have gone
+ * through `accumulate`.
+ *
+ * Microbatches are a mesh axis in time (axis.time): a value of one microbatch is sharded over
+ * it along the batch dim (major to all other axes there), a sum over the batch is pending over
+ * it, and `accumulate` is its reduction. No collective may name it. So extents, random indices
+ * and the pending check know nothing about microbatches.
+ *
+ * Before `place` shardings mean nothing; after it `placed` values hold theirs; after
+ * `partition` all do, and every op works on local shapes that follow from them.
+ */
+#ifndef PTC_IR_H
+#define PTC_IR_H
+#include "ir/base.h"
+#include "ir/diag.h"
+
+enum { MAX_DIMS = 10, MAX_ON = 6, MAX_AXES = 16, MAX_MESH = 6 };
+
+enum opcode {
+#define OP(code, text, least, most, results, class, linear, formula) OP_##code,
+#include "ir/ops.h"
+#undef OP
+	NOP
+};
+
+enum opclass { C_LEAF, C_MAP, C_REDUCE, C_EINSUM, C_LOOKUP, C_SCATTER, C_VIEW, C_ATTN,
+	       C_REGION, C_STEP, C_COMM };
+enum linear { L_NO, L_ALL, L_ONE, L_FIRST, L_REST };
+
+struct opinfo {
+	const char *name;
+	int least, most, results;
+	enum opclass class;
+	enum linear linear;
+	const char *formula;
+};
+extern const struct opinfo opinfo[NOP];
+
+enum dtype { F32, BF16, INT, BOOL, NDTYPE };
+extern const char *const dtype_name[NDTYPE]; /* "f32" "bf16" "int" "bool" */
+int dtype_bytes(enum dtype dt);              /* 4 2 4 1 */
+static inline bool is_float(enum dtype dt) { return dt == F32 || dt == BF16; }
+
+typedef uint16_t dimid; /* index into module.dims */
+enum { NODIM = 0xffff };
+
+struct dim {
+	const char *name;
+	int64_t size;
+	struct span at;
+};
+
+/* An axis of the refined mesh: a user's axis, or a part "tp/0" of one. Rank numbers are
+ * row-major over the axes that are not time axes, the first outermost. */
+struct axis {
+	const char *name;
+	int size;
+	int user;  /* index into module.mesh */
+	bool time; /* the microbatches */
+};
+
+struct user_axis {
+	const char *name;
+	int size;
+	struct span at;
+};
+
+/* The axes that split one dim, major first. */
+struct axes {
+	uint8_t n, order; /* order: 0 contiguous, 1 zigzag */
+	uint8_t a[MAX_ON];
+};
+
+/* on[i] belongs to the i-th dim of the value. An axis occurs once in all. */
+struct sharding {
+	struct axes on[MAX_DIMS];
+	uint32_t sum, max; /* bit sets of axes over which a reduction is still owed */
+};
+
+/* PIPELINE.md 4: what a value depends on, hence when it is computed. */
+enum kind { K_CONST, K_INPUT, K_PARAM, K_INNER, K_SUM, K_FN, NKIND };
+extern const char *const kind_name[NKIND];
+
+enum phase { PROLOGUE, FORWARD, BACKWARD, EPILOGUE, NPHASE };
+extern const char *const phase_name[NPHASE];
+
+struct op;
+struct block;
+
+struct value {
+	uint32_t id; /* unique in the module; renumbered when printed */
+	enum dtype dt;
+	uint8_t nd;
+	bool placed;      /* sh is an anchor (form PLACED) */
+	dimid d[MAX_DIMS];
+	struct sharding sh;
+	enum kind kind;
+	const char *name; /* the user's path, "layers.mha.q", or NULL */
+	struct op *def;   /* NULL: an argument of `home` */
+	struct block *home; /* the block it is defined in */
+	uint32_t no;      /* which result of def, which argument of home */
+	struct span span;
+	int64_t off;      /* byte offset (memory pass), -1: none */
+	/* for the pass at work only; not printed, may hold anything on entry */
+	void *aux;
+	int64_t mark;
+};
+
+/* Attributes, one row each: name, kind of field. An op has those whose bit is in op->has. */
+#define ATTRS(I, N, S, D, L, X) \
+	S(buf) S(key) S(opt) D(dim) D(to) D(ctx) D(causal) L(dims) L(tos) X(axes) \
+	N(value) N(scale) N(cap) N(p) I(form) I(start) I(stride) I(shift) I(max) I(ncarry) \
+	I(nwith) I(reverse) I(acc) I(group)
+
+struct dimlist {
+	uint8_t n;
+	dimid d[MAX_DIMS];
+};
+
+enum attr_no {
+#define A(x) A_##x,
+	ATTRS(A, A, A, A, A, A)
+#undef A
+	NATTR
+};
+
+struct attrs {
+#define I(x) int64_t x;
+#define N(x) double x;
+#define S(x) const char *x;
+#define D(x) dimid x;
+#define L(x) struct dimlist x;
+#define X(x) struct axes x;
+	ATTRS(I, N, S, D, L, X)
+#undef I
+#undef N
+#undef S
+#undef D
+#undef L
+#undef X
+};
+/* SET(op, dim, d): assigns and marks as present. HAS(op, dim). */
+#define SET(op, name, ...) ((op)->has |= 1u << A_##name, (op)->at.name = (__VA_ARGS__))
+#define HAS(op, name) (((op)->has >> A_##name) & 1)
+
+struct op {
+	enum opcode code;
+	enum phase phase;
+	struct value **in, **out;
+	uint32_t nin, nout;
+	struct op *of;       /* a gradient op: the forward op it belongs to */
+	uint32_t has;        /* bit set of enum attr_no */
+	struct attrs at;
+	const char *why;     /* of a collective: "all_gather of h over tp: q needs seq whole" */
+	struct block *body;  /* of a region */
+	struct span span;
+	struct block *home;
+	struct op *prev, *next;
+	void *aux;           /* for the pass at work only */
+	int64_t mark;
+};
+
+struct block {
+	struct op *first, *last;
+	VEC(struct value *) args;
+	VEC(struct value *) yields;
+	struct op *owner;    /* the region op, NULL: the module's top block */
+};
+
+enum role { B_INPUT, B_PARAM, B_STATE, B_OPT, B_PROBE, NROLE };
+extern const char *const role_name[NROLE];
+enum init { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM, NINIT };
+extern const char *const init_name[NINIT];
+
+/* A tensor that outlives the step. d is the declared order, repeat dims first. */
+struct buffer {
+	const char *name;    /* path; of an optimizer state "PATH:m", "PATH:v", "PATH:master" */
+	enum role role;
+	enum dtype dt;
+	uint8_t nd;
+	dimid d[MAX_DIMS];
+	enum init init;
+	double init_arg;
+	int64_t tokens;      /* input token(n): ints 0..n-1 or -100; 0: not tokens */
+	const char *next_of; /* input = next(that, next_k); else NULL */
+	int64_t next_k;
+	const char *owner;   /* of an optimizer state: its param */
+	struct sharding store, compute; /* place; compute differs for params only */
+	struct span at;
+	int64_t off;
+};
+
+enum arrow_what { W_DIMS, W_PARAMS, W_GRADS, W_OPTIMIZER, W_ACTIVATIONS };
+
+/* [sel :] dims -> axes. Names, not ids, as the user wrote them; checked by the front end. */
+struct arrow {
+	const char *sel;     /* NULL: all values; a path or a pattern (glob) */
+	bool glob;
+	enum arrow_what what;
+	struct dimlist dims;
+	uint8_t naxes;       /* user axes, in order */
+	uint8_t axes[MAX_MESH];
+	bool none, host, zigzag, gather_step;
+	struct span at;
+};
+
+struct link {
+	const char *name;
+	int64_t group;       /* ranks that it joins; 0: all */
+	double bandwidth, latency; /* bytes/s a rank one way; seconds */
+};
+
+struct hardware {
+	const char *name;
+	double fp32, bf16, fp8;    /* FLOP/s */
+	double memory, bandwidth;  /* bytes, bytes/s */
+	int nlink;
+	struct link link[4];       /* from the inside out */
+	double price;              /* dollars a device-hour */
+};
+
+enum form { LOGICAL, PLACED, PARTITIONED, PLANNED, NFORM };
+extern const char *const form_name[NFORM];
+
+struct module {
+	struct arena *mem;
+	struct sources *src;
+	enum form form;
+	const char *name;
+	VEC(struct dim) dims;
+	VEC(struct user_axis) mesh;
+	VEC(struct axis) axes;      /* before place: one for each user axis; then a time axis if m > 1 */
+	VEC(struct buffer *) bufs;
+	VEC(struct arrow) arrows;
+	struct hardware hw;
+	enum dtype precision;       /* F32 or BF16 */
+	int64_t micro;              /* microbatches a step */
+	dimid batch;                /* NODIM: the model has no inputs */
+	int64_t workspace;          /* bytes, cap of the backend's scratch */
+	int64_t arena;              /* bytes a rank (memory pass), 0: not planned */
+	bool probes;                /* `check`: gradients are written to probe buffers and read back */
+	struct block top;
+	uint32_t next_id;
+};
+
+/* -- module.c: making and changing -- */
+struct module *module_new(struct arena *mem, struct sources *src);
+dimid module_dim(struct module *m, const char *name, int64_t size, struct span at); /* new */
+dimid find_dim(const struct module *m, const char *name);        /* NODIM: none */
+int find_axis(const struct module *m, const char *name);         /* refined axis, -1: none */
+struct buffer *find_buffer(const struct module *m, const char *name);
+struct buffer *module_buffer(struct module *m, enum role role, const char *name, enum dtype dt,
+			     int nd, const dimid *d);            /* new */
+int time_axis(const struct module *m);                           /* -1: one microbatch */
+int64_t module_ranks(const struct module *m);
+void rank_coords(const struct module *m, int64_t rank, int *coord); /* time axes get 0 */
+
+/* Where new ops go, and what they inherit. before NULL: at the end of block. */
+struct builder {
+	struct module *m;
+	struct block *block;
+	struct op *before;
+	enum phase phase;
+	struct span span;
+	struct op *of;
+};
+
+struct op *op_new(struct builder *b, enum opcode code, uint32_t nin, struct value *const *in,
+		  uint32_t nout); /* results untyped: see op_type */
+struct value *op_type(struct builder *b, struct op *op, uint32_t no, enum dtype dt, int nd,
+		      const dimid *d); /* makes result no */
+struct value *block_arg(struct builder *b, struct block *block, enum dtype dt, int nd, const dimid *d);
+struct block *block_new(struct module *m, struct op *owner);
+void op_unlink(struct op *op);                     /* out of its block; results must be unused */
+void op_move_before(struct op *op, struct op *at); /* same block */
+void op_add_in(struct module *m, struct op *op, struct value *v);     /* appends an operand */
+struct value *op_add_out(struct module *m, struct op *op, struct value *like); /* appends a result */
+void replace_uses(struct block *in, struct value *old, struct value *new); /* in and all regions within */
+/* Copies op before b->before with operands mapped (old values whose aux is set map to aux when
+ * use_aux, else stay); results get their aux set to the copies. Regions are copied deeply. */
+struct op *op_clone(struct builder *b, const struct op *op, bool use_aux);
+
+/* Short hands; the result takes the union of the operands' dims (left first), its dtype from
+ * the operands (float: F32 if any is, else BF16; comparisons BOOL; div float), except where said. */
+struct value *b_const(struct builder *b, enum dtype dt, double x);           /* no dims */
+struct value *b_index(struct builder *b, dimid d);
+struct value *b_map1(struct builder *b, enum opcode code, struct value *x);
+struct value *b_map2(struct builder *b, enum opcode code, struct value *x, struct value *y);
+struct value *b_where(struct builder *b, struct value *c, struct value *x, struct value *y);
+struct value *b_cast(struct builder *b, struct value *x, enum dtype dt);     /* x itself if it is */
+struct value *b_reduce(struct builder *b, enum opcode code, struct value *x, int nd, const dimid *over);
+struct value *b_einsum(struct builder *b, struct value *x, struct value *y, enum dtype dt,
+		       int nd, const dimid *keep);                           /* result dims = keep */
+struct value *b_rename(struct builder *b, struct value *x, dimid from, dimid to);
+struct value *b_read(struct builder *b, const struct buffer *buf);
+
+/* -- dims of values -- */
+int dim_pos(const struct value *v, dimid d);       /* -1: v lacks it */
+static inline bool has_dim(const struct value *v, dimid d) { return dim_pos(v, d) >= 0; }
+int64_t dim_size(const struct module *m, dimid d);
+int64_t value_count(const struct module *m, const struct value *v); /* elements, logical */
+int union_dims(int n, dimid *d, const struct value *v); /* appends what d lacks; the new n */
+bool same_dims(const struct value *a, const struct value *b); /* as sets */
+/* Dims of an op along which it may not be split (attention: {dim} and {ctx}; roll: {dim}; ...). */
+bool op_closed_dim(const struct op *op, dimid d);
+/* All dims of the op's loops: operands and results, a lookup's table dims included. */
+int op_space(const struct op *op, dimid *d);
+/* Operands that must be pending together if operand i is (bit set), 0: not linear in i. */
+uint64_t op_linear(const struct op *op, uint32_t i);
+
+/* -- shard.c: sharding -- */
+/* Nested chunks: the part of a dim of `size` that a rank holds. start: global index of its
+ * first element; valid: elements that exist; cap: what it allocates (the same on all ranks). */
+struct extent {
+	int64_t start, valid, cap;
+};
+struct extent extent_of(const struct module *m, int64_t size, const struct axes *on, const int *coord);
+int64_t cap_of(const struct module *m, int64_t size, const struct axes *on);
+int64_t local_count(const struct module *m, const struct value *v);  /* product of caps */
+int64_t local_bytes(const struct module *m, const struct value *v);
+bool axes_has(const struct axes *l, int axis);
+bool axes_equal(const struct axes *a, const struct axes *b);
+bool axes_prefix(const struct axes *a, const struct axes *b); /* a is a (not nec. strict) prefix of b */
+void axes_push(struct axes *l, int axis);
+uint32_t sharding_axes(const struct sharding *s, int nd); /* all axes that split, as bits; not pending */
+bool sharding_equal(const struct sharding *a, const struct sharding *b, int nd);
+int64_t group_size(const struct module *m, uint32_t axes); /* ranks along these axes */
+/* Elements a rank sends in op (a collective), by ALGEBRA.md 1.5; 0 for shard and to_partial. */
+double comm_elements(const struct module *m, const struct op *op);
+const char *axes_user_text(struct arena *mem, const struct module *m, uint32_t axes); /* "dp.tp" */
+
+/* -- verify.c -- */
+/* The invariants of the module's form. false after an error has been reported. */
+bool verify(const struct module *m, struct diag *d);
+
+#endif

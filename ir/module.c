@@ -1,0 +1,558 @@
+/* ir/module.c - making and changing the graph. */
+#include "ir/ir.h"
+
+const struct opinfo opinfo[NOP] = {
+#define OP(code, text, least, most, results, class, linear, formula) \
+	[OP_##code] = { text, least, most, results, C_##class, L_##linear, formula },
+#include "ir/ops.h"
+#undef OP
+};
+const char *const dtype_name[NDTYPE] = { "f32", "bf16", "int", "bool" };
+const char *const kind_name[NKIND] = { "const", "input", "param", "inner", "sum", "fn" };
+const char *const phase_name[NPHASE] = { "prologue", "forward", "backward", "epilogue" };
+const char *const role_name[NROLE] = { "input", "param", "state", "opt", "probe" };
+const char *const init_name[NINIT] = { "zeros", "ones", "constant", "normal", "uniform" };
+const char *const form_name[NFORM] = { "logical", "placed", "partitioned", "planned" };
+
+int dtype_bytes(enum dtype dt)
+{
+	static const int bytes[NDTYPE] = { 4, 2, 4, 1 };
+
+	return bytes[dt];
+}
+
+struct module *module_new(struct arena *mem, struct sources *src)
+{
+	struct module *m = NEW(mem, struct module);
+
+	m->mem = mem;
+	m->src = src;
+	m->micro = 1;
+	m->batch = NODIM;
+	return m;
+}
+
+dimid module_dim(struct module *m, const char *name, int64_t size, struct span at)
+{
+	struct dim d = { name, size, at };
+
+	if (m->dims.n >= NODIM)
+		die("too many dims");
+	PUSH(m->mem, &m->dims, d);
+	return (dimid)(m->dims.n - 1);
+}
+
+dimid find_dim(const struct module *m, const char *name)
+{
+	for (uint32_t i = 0; i < m->dims.n; i++)
+		if (streq(m->dims.at[i].name, name))
+			return (dimid)i;
+	return NODIM;
+}
+
+int find_axis(const struct module *m, const char *name)
+{
+	for (uint32_t i = 0; i < m->axes.n; i++)
+		if (streq(m->axes.at[i].name, name))
+			return (int)i;
+	return -1;
+}
+
+struct buffer *find_buffer(const struct module *m, const char *name)
+{
+	for (uint32_t i = 0; i < m->bufs.n; i++)
+		if (streq(m->bufs.at[i]->name, name))
+			return m->bufs.at[i];
+	return NULL;
+}
+
+struct buffer *module_buffer(struct module *m, enum role role, const char *name, enum dtype dt,
+			     int nd, const dimid *d)
+{
+	struct buffer *b = NEW(m->mem, struct buffer);
+
+	b->name = name;
+	b->role = role;
+	b->dt = dt;
+	b->nd = (uint8_t)nd;
+	if (nd)
+		memcpy(b->d, d, (size_t)nd * sizeof *d);
+	b->off = -1;
+	PUSH(m->mem, &m->bufs, b);
+	return b;
+}
+
+int time_axis(const struct module *m)
+{
+	for (uint32_t i = 0; i < m->axes.n; i++)
+		if (m->axes.at[i].time)
+			return (int)i;
+	return -1;
+}
+
+int64_t module_ranks(const struct module *m)
+{
+	int64_t n = 1;
+
+	for (uint32_t i = 0; i < m->mesh.n; i++)
+		n *= m->mesh.at[i].size;
+	return n;
+}
+
+void rank_coords(const struct module *m, int64_t rank, int *coord)
+{
+	for (int i = (int)m->axes.n - 1; i >= 0; i--) {
+		const struct axis *a = &m->axes.at[i];
+
+		coord[i] = a->time ? 0 : (int)(rank % a->size);
+		if (!a->time)
+			rank /= a->size;
+	}
+}
+
+/* -- ops -- */
+
+static void link_op(struct block *block, struct op *op, struct op *before)
+{
+	op->home = block;
+	op->next = before;
+	op->prev = before ? before->prev : block->last;
+	if (op->prev)
+		op->prev->next = op;
+	else
+		block->first = op;
+	if (before)
+		before->prev = op;
+	else
+		block->last = op;
+}
+
+struct op *op_new(struct builder *b, enum opcode code, uint32_t nin, struct value *const *in,
+		  uint32_t nout)
+{
+	struct op *op = NEW(b->m->mem, struct op);
+
+	op->code = code;
+	op->phase = b->phase;
+	op->span = b->span;
+	op->of = b->of;
+	op->nin = nin;
+	op->in = NEWN(b->m->mem, struct value *, nin ? nin : 1);
+	for (uint32_t i = 0; i < nin; i++) {
+		if (!in[i])
+			die("operand %u of %s is missing", i, opinfo[code].name);
+		op->in[i] = in[i];
+	}
+	op->nout = nout;
+	op->out = NEWN(b->m->mem, struct value *, nout ? nout : 1);
+	link_op(b->block, op, b->before);
+	return op;
+}
+
+static struct value *value_new(struct module *m, enum dtype dt, int nd, const dimid *d)
+{
+	struct value *v = NEW(m->mem, struct value);
+
+	if (nd > MAX_DIMS)
+		die("a value of %d dims", nd);
+	v->id = m->next_id++;
+	v->dt = dt;
+	v->nd = (uint8_t)nd;
+	if (nd)
+		memcpy(v->d, d, (size_t)nd * sizeof *d);
+	v->off = -1;
+	return v;
+}
+
+struct value *op_type(struct builder *b, struct op *op, uint32_t no, enum dtype dt, int nd,
+		      const dimid *d)
+{
+	struct value *v = value_new(b->m, dt, nd, d);
+
+	v->def = op;
+	v->no = no;
+	v->home = op->home;
+	v->span = op->span;
+	op->out[no] = v;
+	return v;
+}
+
+struct block *block_new(struct module *m, struct op *owner)
+{
+	struct block *block = NEW(m->mem, struct block);
+
+	block->owner = owner;
+	return block;
+}
+
+struct value *block_arg(struct builder *b, struct block *block, enum dtype dt, int nd, const dimid *d)
+{
+	struct value *v = value_new(b->m, dt, nd, d);
+
+	v->home = block;
+	v->no = block->args.n;
+	v->span = b->span;
+	PUSH(b->m->mem, &block->args, v);
+	return v;
+}
+
+void op_unlink(struct op *op)
+{
+	struct block *block = op->home;
+
+	if (op->prev)
+		op->prev->next = op->next;
+	else
+		block->first = op->next;
+	if (op->next)
+		op->next->prev = op->prev;
+	else
+		block->last = op->prev;
+	op->prev = op->next = NULL;
+}
+
+void op_move_before(struct op *op, struct op *at)
+{
+	struct block *block = op->home;
+
+	op_unlink(op);
+	link_op(block, op, at);
+}
+
+void op_add_in(struct module *m, struct op *op, struct value *v)
+{
+	struct value **in = NEWN(m->mem, struct value *, op->nin + 1);
+
+	memcpy(in, op->in, op->nin * sizeof *in);
+	in[op->nin++] = v;
+	op->in = in;
+}
+
+struct value *op_add_out(struct module *m, struct op *op, struct value *like)
+{
+	struct value **out = NEWN(m->mem, struct value *, op->nout + 1);
+	struct value *v = value_new(m, like->dt, like->nd, like->d);
+
+	memcpy(out, op->out, op->nout * sizeof *out);
+	v->sh = like->sh;
+	v->placed = like->placed;
+	v->kind = like->kind;
+	v->span = like->span;
+	v->def = op;
+	v->home = op->home;
+	v->no = op->nout;
+	out[op->nout++] = v;
+	op->out = out;
+	return v;
+}
+
+void replace_uses(struct block *in, struct value *old, struct value *new)
+{
+	for (struct op *op = in->first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (op->in[i] == old)
+				op->in[i] = new;
+		if (op->body)
+			replace_uses(op->body, old, new);
+	}
+	for (uint32_t i = 0; i < in->yields.n; i++)
+		if (in->yields.at[i] == old)
+			in->yields.at[i] = new;
+}
+
+static struct value *mapped(struct value *v, bool use_aux)
+{
+	return use_aux && v->aux ? v->aux : v;
+}
+
+static void copy_facts(struct value *to, const struct value *from)
+{
+	to->sh = from->sh;
+	to->placed = from->placed;
+	to->kind = from->kind;
+	to->name = from->name;
+	to->span = from->span;
+	to->off = from->off;
+}
+
+/* Everything inside a cloned region is mapped by aux, whatever use_aux says outside. */
+static void clone_body(struct builder *b, struct op *op, const struct block *from)
+{
+	struct builder in = *b;
+
+	op->body = block_new(b->m, op);
+	in.block = op->body;
+	in.before = NULL;
+	for (uint32_t i = 0; i < from->args.n; i++) {
+		struct value *a = from->args.at[i];
+		struct value *v = block_arg(&in, op->body, a->dt, a->nd, a->d);
+
+		copy_facts(v, a);
+		a->aux = v;
+	}
+	for (struct op *o = from->first; o; o = o->next)
+		for (uint32_t i = 0; i < o->nout; i++)
+			o->out[i]->aux = NULL;
+	for (struct op *o = from->first; o; o = o->next)
+		op_clone(&in, o, true);
+	for (uint32_t i = 0; i < from->yields.n; i++)
+		PUSH(b->m->mem, &op->body->yields, mapped(from->yields.at[i], true));
+}
+
+struct op *op_clone(struct builder *b, const struct op *op, bool use_aux)
+{
+	struct op *new = op_new(b, op->code, op->nin, op->in, op->nout);
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		new->in[i] = mapped(op->in[i], use_aux);
+	new->has = op->has;
+	new->at = op->at;
+	new->why = op->why;
+	new->span = op->span;
+	new->of = op->of ? op->of : b->of;
+	for (uint32_t i = 0; i < op->nout; i++) {
+		struct value *v = op_type(b, new, i, op->out[i]->dt, op->out[i]->nd, op->out[i]->d);
+
+		copy_facts(v, op->out[i]);
+		op->out[i]->aux = v;
+	}
+	if (op->body)
+		clone_body(b, new, op->body);
+	return new;
+}
+
+/* -- short hands -- */
+
+static enum dtype float_of(enum dtype a, enum dtype b)
+{
+	if (a == F32 || b == F32)
+		return F32;
+	return a == BF16 || b == BF16 ? BF16 : F32;
+}
+
+static bool is_test(enum opcode code)
+{
+	return (code >= OP_EQ && code <= OP_OR) || code == OP_NOT;
+}
+
+static enum dtype join_type(enum opcode code, enum dtype a, enum dtype b)
+{
+	if (is_test(code))
+		return BOOL;
+	if (is_float(a) || is_float(b) || code == OP_DIV)
+		return float_of(is_float(a) ? a : b, is_float(b) ? b : a);
+	return INT;
+}
+
+struct value *b_const(struct builder *b, enum dtype dt, double x)
+{
+	struct op *op = op_new(b, OP_CONST, 0, NULL, 1);
+
+	SET(op, value, x);
+	return op_type(b, op, 0, dt, 0, NULL);
+}
+
+struct value *b_index(struct builder *b, dimid d)
+{
+	struct op *op = op_new(b, OP_INDEX, 0, NULL, 1);
+
+	SET(op, dim, d);
+	return op_type(b, op, 0, INT, 1, &d);
+}
+
+struct value *b_map1(struct builder *b, enum opcode code, struct value *x)
+{
+	struct op *op = op_new(b, code, 1, &x, 1);
+	enum dtype dt = code == OP_NOT ? BOOL : x->dt;
+
+	if (code >= OP_EXP && code <= OP_COS && !is_float(dt))
+		dt = F32;
+	if (dt == BOOL && code != OP_NOT && code != OP_DETACH)
+		dt = INT;
+	return op_type(b, op, 0, dt, x->nd, x->d);
+}
+
+struct value *b_map2(struct builder *b, enum opcode code, struct value *x, struct value *y)
+{
+	struct value *in[2] = { x, y };
+	struct op *op = op_new(b, code, 2, in, 1);
+	dimid d[2 * MAX_DIMS];
+	int n = union_dims(union_dims(0, d, x), d, y);
+
+	return op_type(b, op, 0, join_type(code, x->dt, y->dt), n, d);
+}
+
+struct value *b_where(struct builder *b, struct value *c, struct value *x, struct value *y)
+{
+	struct value *in[3] = { c, x, y };
+	struct op *op = op_new(b, OP_WHERE, 3, in, 1);
+	dimid d[3 * MAX_DIMS];
+	int n = union_dims(0, d, x->nd >= c->nd ? x : c);
+
+	n = union_dims(union_dims(union_dims(n, d, x), d, y), d, c);
+	enum dtype dt = x->dt == BOOL && y->dt == BOOL ? BOOL : join_type(OP_ADD, x->dt, y->dt);
+	return op_type(b, op, 0, dt, n, d);
+}
+
+struct value *b_cast(struct builder *b, struct value *x, enum dtype dt)
+{
+	if (x->dt == dt)
+		return x;
+	struct op *op = op_new(b, OP_CAST, 1, &x, 1);
+	return op_type(b, op, 0, dt, x->nd, x->d);
+}
+
+struct value *b_reduce(struct builder *b, enum opcode code, struct value *x, int nd, const dimid *over)
+{
+	struct op *op = op_new(b, code, 1, &x, 1);
+	dimid d[MAX_DIMS];
+	int n = 0;
+
+	for (int i = 0; i < x->nd; i++) {
+		bool gone = false;
+
+		for (int k = 0; k < nd; k++)
+			gone |= over[k] == x->d[i];
+		if (!gone)
+			d[n++] = x->d[i];
+	}
+	return op_type(b, op, 0, x->dt == BOOL ? INT : x->dt, n, d);
+}
+
+struct value *b_einsum(struct builder *b, struct value *x, struct value *y, enum dtype dt,
+		       int nd, const dimid *keep)
+{
+	struct value *in[2] = { x, y };
+	struct op *op = op_new(b, OP_EINSUM, 2, in, 1);
+
+	return op_type(b, op, 0, dt, nd, keep);
+}
+
+struct value *b_rename(struct builder *b, struct value *x, dimid from, dimid to)
+{
+	struct op *op = op_new(b, OP_RENAME, 1, &x, 1);
+	dimid d[MAX_DIMS];
+
+	SET(op, dims, (struct dimlist){ 1, { from } });
+	SET(op, tos, (struct dimlist){ 1, { to } });
+	for (int i = 0; i < x->nd; i++)
+		d[i] = x->d[i] == from ? to : x->d[i];
+	return op_type(b, op, 0, x->dt, x->nd, d);
+}
+
+struct value *b_read(struct builder *b, const struct buffer *buf)
+{
+	struct op *op = op_new(b, OP_READ, 0, NULL, 1);
+
+	SET(op, buf, buf->name);
+	struct value *v = op_type(b, op, 0, buf->dt, buf->nd, buf->d);
+	return v;
+}
+
+/* -- dims -- */
+
+int dim_pos(const struct value *v, dimid d)
+{
+	for (int i = 0; i < v->nd; i++)
+		if (v->d[i] == d)
+			return i;
+	return -1;
+}
+
+int64_t dim_size(const struct module *m, dimid d)
+{
+	return m->dims.at[d].size;
+}
+
+int64_t value_count(const struct module *m, const struct value *v)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < v->nd; i++)
+		n *= dim_size(m, v->d[i]);
+	return n;
+}
+
+static int add_dim(int n, dimid *d, dimid x)
+{
+	for (int i = 0; i < n; i++)
+		if (d[i] == x)
+			return n;
+	d[n] = x;
+	return n + 1;
+}
+
+int union_dims(int n, dimid *d, const struct value *v)
+{
+	for (int i = 0; i < v->nd; i++)
+		n = add_dim(n, d, v->d[i]);
+	return n;
+}
+
+bool same_dims(const struct value *a, const struct value *b)
+{
+	if (a->nd != b->nd)
+		return false;
+	for (int i = 0; i < a->nd; i++)
+		if (!has_dim(b, a->d[i]))
+			return false;
+	return true;
+}
+
+static bool in_list(const struct dimlist *l, dimid d)
+{
+	for (int i = 0; i < l->n; i++)
+		if (l->d[i] == d)
+			return true;
+	return false;
+}
+
+bool op_closed_dim(const struct op *op, dimid d)
+{
+	switch (op->code) {
+	case OP_ATTENTION:
+	case OP_ATTENTION_GRAD:
+		return d == op->at.dim || d == op->at.ctx;
+	case OP_ROLL:
+		return d == op->at.dim;
+	case OP_SLICE:
+	case OP_PAD:
+		return d == op->at.dim || d == op->at.to;
+	case OP_SPLIT:
+		return d == op->at.dim || in_list(&op->at.tos, d);
+	case OP_MERGE:
+		return d == op->at.to || in_list(&op->at.dims, d);
+	default:
+		return false;
+	}
+}
+
+int op_space(const struct op *op, dimid *d)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		n = union_dims(n, d, op->in[i]);
+	for (uint32_t i = 0; i < op->nout; i++)
+		n = union_dims(n, d, op->out[i]);
+	return n;
+}
+
+uint64_t op_linear(const struct op *op, uint32_t i)
+{
+	uint64_t all = op->nin >= 64 ? ~0ull : (1ull << op->nin) - 1;
+
+	switch (opinfo[op->code].linear) {
+	case L_ALL:
+		return all;
+	case L_ONE:
+		return 1ull << i;
+	case L_FIRST:
+		return i == 0 ? 1 : 0;
+	case L_REST:
+		return i ? all & ~1ull : 0;
+	case L_NO:
+		return 0;
+	}
+	return 0;
+}

@@ -1,0 +1,137 @@
+/* ir/shard.c - shardings: extents of nested chunks, and what a collective moves. */
+#include "ir/ir.h"
+
+struct extent extent_of(const struct module *m, int64_t size, const struct axes *on, const int *coord)
+{
+	struct extent e = { 0, size, size };
+
+	for (int i = 0; i < on->n; i++) {
+		int64_t chunk = ceil_div(e.cap, m->axes.at[on->a[i]].size);
+		int64_t from = coord[on->a[i]] * chunk;
+
+		e.start += from;
+		e.valid = e.valid - from < 0 ? 0 : e.valid - from > chunk ? chunk : e.valid - from;
+		e.cap = chunk;
+	}
+	return e;
+}
+
+int64_t cap_of(const struct module *m, int64_t size, const struct axes *on)
+{
+	for (int i = 0; i < on->n; i++)
+		size = ceil_div(size, m->axes.at[on->a[i]].size);
+	return size;
+}
+
+int64_t local_count(const struct module *m, const struct value *v)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < v->nd; i++)
+		n *= cap_of(m, dim_size(m, v->d[i]), &v->sh.on[i]);
+	return n;
+}
+
+int64_t local_bytes(const struct module *m, const struct value *v)
+{
+	return local_count(m, v) * dtype_bytes(v->dt);
+}
+
+bool axes_has(const struct axes *l, int axis)
+{
+	for (int i = 0; i < l->n; i++)
+		if (l->a[i] == axis)
+			return true;
+	return false;
+}
+
+bool axes_prefix(const struct axes *a, const struct axes *b)
+{
+	return a->n <= b->n && memcmp(a->a, b->a, a->n) == 0;
+}
+
+bool axes_equal(const struct axes *a, const struct axes *b)
+{
+	return a->n == b->n && memcmp(a->a, b->a, a->n) == 0 && a->order == b->order;
+}
+
+void axes_push(struct axes *l, int axis)
+{
+	if (l->n == MAX_ON)
+		die("more than %d axes on one dim", MAX_ON);
+	l->a[l->n++] = (uint8_t)axis;
+}
+
+uint32_t sharding_axes(const struct sharding *s, int nd)
+{
+	uint32_t bits = 0;
+
+	for (int i = 0; i < nd; i++)
+		for (int k = 0; k < s->on[i].n; k++)
+			bits |= 1u << s->on[i].a[k];
+	return bits;
+}
+
+bool sharding_equal(const struct sharding *a, const struct sharding *b, int nd)
+{
+	if (a->sum != b->sum || a->max != b->max)
+		return false;
+	for (int i = 0; i < nd; i++)
+		if (!axes_equal(&a->on[i], &b->on[i]))
+			return false;
+	return true;
+}
+
+int64_t group_size(const struct module *m, uint32_t axes)
+{
+	int64_t n = 1;
+
+	for (uint32_t i = 0; i < m->axes.n; i++)
+		if (axes >> i & 1)
+			n *= m->axes.at[i].size;
+	return n;
+}
+
+static uint32_t axis_bits(const struct axes *l)
+{
+	uint32_t bits = 0;
+
+	for (int i = 0; i < l->n; i++)
+		bits |= 1u << l->a[i];
+	return bits;
+}
+
+double comm_elements(const struct module *m, const struct op *op)
+{
+	if (opinfo[op->code].class != C_COMM || op->code == OP_SHARD || op->code == OP_TO_PARTIAL)
+		return 0;
+	double k = (double)group_size(m, axis_bits(&op->at.axes));
+	double in = (double)local_count(m, op->in[0]), out = (double)local_count(m, op->out[0]);
+
+	switch (op->code) {
+	case OP_ALL_GATHER:
+		return in * (k - 1);
+	case OP_REDUCE_SCATTER:
+		return out * (k - 1);
+	case OP_ALL_TO_ALL:
+		return out * (k - 1) / k;
+	default:
+		return 2 * (k - 1) / k * in;
+	}
+}
+
+const char *axes_user_text(struct arena *mem, const struct module *m, uint32_t axes)
+{
+	struct text t = { .mem = mem };
+
+	for (uint32_t u = 0; u < m->mesh.n; u++) {
+		bool in = false;
+
+		for (uint32_t i = 0; i < m->axes.n; i++)
+			in |= (axes >> i & 1) && !m->axes.at[i].time && m->axes.at[i].user == (int)u;
+		if (in)
+			text_put(&t, "%s%s", t.n ? "." : "", m->mesh.at[u].name);
+	}
+	text_put(&t, "%s", "");
+	return t.n ? t.s : "";
+}
