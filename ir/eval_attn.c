@@ -1,0 +1,369 @@
+/* ir/eval_attn.c - attention and its gradient, row by row.
+ *
+ * A row is one element of lse: u[j] over ctx, its softmax, its dropout. Dims that k, v, o or a
+ * gradient lack have step 0 in the walk over rows; v's own dims (its head dim, which may have the
+ * name of {dim}) are listed apart. */
+#include <stdlib.h>
+
+#include "ir/eval_impl.h"
+#include "ir/rng.h"
+
+enum { MAX_TENSORS = 9 };
+
+struct attn {
+	const struct op *op;
+	const struct held *q, *k, *v, *o, *lse, *dout, *dq, *dk, *dv;
+	struct nest n;          /* rows; pointers in the order above, those that exist */
+	int at[MAX_TENSORS];    /* pointer number of each, -1 */
+	int own_nd;
+	dimid own[MAX_DIMS];    /* v's own dims */
+	int c;                  /* the coordinate at work */
+	int64_t ndim, nctx, nown;
+	int64_t *vo, *oo, *doo, *dvo; /* offsets of v's own elements in v, o, do, dv */
+	double *u, *p, *dp, *keep;    /* along ctx; keep: 1/(1-p) or 0 */
+	int64_t mask_step[NEST_DIMS], mask_ctx; /* of the index of the dropout mask */
+	uint64_t key;
+	uint32_t step, iter;
+	double scale, drop;
+};
+
+/* -- set up -- */
+
+static bool own_dims(struct eval *e, struct attn *a)
+{
+	const struct op *op = a->op;
+
+	a->own_nd = 0;
+	for (int i = 0; i < a->v->v->nd; i++) {
+		dimid d = a->v->v->d[i];
+
+		if (d == op->at.ctx || has_dim(a->lse->v, d))
+			continue;
+		if (!has_dim(a->o->v, d))
+			return ev_fail(e, op, "the result lacks dim '%s' of v", e->m->dims.at[d].name);
+		a->own[a->own_nd++] = d;
+	}
+	return true;
+}
+
+static bool is_own(const struct attn *a, dimid d)
+{
+	for (int i = 0; i < a->own_nd; i++)
+		if (a->own[i] == d)
+			return true;
+	return false;
+}
+
+/* Adds a tensor to the walk over rows, its dims along {dim}, {ctx} and v's own left out. */
+static void add_tensor(struct attn *a, int which, const struct held *h, bool valued)
+{
+	dimid as[MAX_DIMS];
+
+	a->at[which] = -1;
+	if (!h)
+		return;
+	for (int i = 0; i < h->v->nd; i++) {
+		dimid d = h->v->d[i];
+		bool inner = valued ? is_own(a, d) : d == a->op->at.dim;
+
+		as[i] = inner || d == a->op->at.ctx ? NODIM : d;
+	}
+	a->at[which] = nest_ptr_as(&a->n, h, as);
+}
+
+static bool mask_steps(struct eval *e, struct attn *a)
+{
+	const struct op *op = a->op;
+	int64_t step = 1;
+
+	memset(a->mask_step, 0, sizeof a->mask_step);
+	a->mask_ctx = 0;
+	for (int i = op->at.dims.n - 1; i >= 0; i--) {
+		dimid d = op->at.dims.d[i];
+		bool known = d == op->at.ctx;
+
+		if (known)
+			a->mask_ctx = step;
+		for (int k = 0; k < a->n.nd; k++)
+			if (a->n.d[k] == d) {
+				a->mask_step[k] = step;
+				known = true;
+			}
+		if (!known)
+			return ev_fail(e, op, "the mask has a dim '%s' that the scores lack", e->m->dims.at[d].name);
+		step *= dim_size(e->m, d);
+	}
+	return true;
+}
+
+static bool attn_init(struct eval *e, struct attn *a)
+{
+	const struct op *op = a->op;
+
+	a->scale = HAS(op, scale) ? op->at.scale : 1 / sqrt((double)dim_size(e->m, op->at.dim));
+	a->drop = e->training && HAS(op, p) ? op->at.p : 0;
+	a->ndim = dim_size(e->m, op->at.dim);
+	a->nctx = dim_size(e->m, op->at.ctx);
+	a->key = a->drop > 0 ? stream_key(e->seed, op->at.key) : 0;
+	if (dim_pos(a->q->v, op->at.dim) < 0 || dim_pos(a->k->v, op->at.dim) < 0)
+		return ev_fail(e, op, "q or k lacks dim '%s'", e->m->dims.at[op->at.dim].name);
+	if (dim_pos(a->k->v, op->at.ctx) < 0 || dim_pos(a->v->v, op->at.ctx) < 0)
+		return ev_fail(e, op, "k or v lacks dim '%s'", e->m->dims.at[op->at.ctx].name);
+	if (HAS(op, causal) && !has_dim(a->lse->v, op->at.causal))
+		return ev_fail(e, op, "no dim '%s' to be causal along", e->m->dims.at[op->at.causal].name);
+	nest_init(&a->n);
+	nest_dims(&a->n, a->lse->v);
+	if (!own_dims(e, a) || !mask_steps(e, a))
+		return false;
+	add_tensor(a, 0, a->q, false);
+	add_tensor(a, 1, a->k, false);
+	add_tensor(a, 2, a->v, true);
+	add_tensor(a, 3, a->o, true);
+	add_tensor(a, 4, a->lse, false);
+	add_tensor(a, 5, a->dout, true);
+	add_tensor(a, 6, a->dq, false);
+	add_tensor(a, 7, a->dk, false);
+	add_tensor(a, 8, a->dv, true);
+	return true;
+}
+
+static bool whole_here(struct eval *e, const struct attn *a, const struct held *h, dimid d)
+{
+	return ev_ext(h, a->c)[dim_pos(h->v, d)].valid == dim_size(e->m, d) ||
+	       ev_fail(e, a->op, "dim '%s' of %%%u is split", e->m->dims.at[d].name, h->v->id);
+}
+
+/* Offsets in h of v's own elements at this coordinate; all tensors must hold the same ones. */
+static int64_t *own_offsets(struct eval *e, const struct attn *a, const struct held *h)
+{
+	int64_t *off = NEWN(e->scratch, int64_t, a->nown ? a->nown : 1), i[MAX_DIMS] = { 0 };
+
+	for (int d = 0; d < a->own_nd; d++) {
+		const struct extent *x = ev_ext(a->v, a->c) + dim_pos(a->v->v, a->own[d]);
+		int pos = dim_pos(h->v, a->own[d]);
+
+		if (pos < 0 || ev_ext(h, a->c)[pos].valid != x->valid ||
+		    (x->valid && ev_ext(h, a->c)[pos].start != x->start)) {
+			ev_fail(e, a->op, "%%%u and %%%u hold different parts of '%s'", h->v->id, a->v->v->id,
+				e->m->dims.at[a->own[d]].name);
+			return NULL;
+		}
+	}
+	for (int64_t k = 0; k < a->nown; k++) {
+		for (int d = 0; d < a->own_nd; d++)
+			off[k] += i[d] * h->stride[dim_pos(h->v, a->own[d])];
+		for (int d = a->own_nd - 1; d >= 0; d--) {
+			if (++i[d] < ev_ext(a->v, a->c)[dim_pos(a->v->v, a->own[d])].valid)
+				break;
+			i[d] = 0;
+		}
+	}
+	return off;
+}
+
+static bool attn_coord(struct eval *e, struct attn *a, uint32_t first_iter)
+{
+	const struct op *op = a->op;
+
+	if (!whole_here(e, a, a->q, op->at.dim) || !whole_here(e, a, a->k, op->at.dim) ||
+	    !whole_here(e, a, a->k, op->at.ctx) || !whole_here(e, a, a->v, op->at.ctx))
+		return false;
+	if (a->drop > 0 && !ev_iteration(e, op, first_iter, a->c, &a->iter))
+		return false;
+	a->nown = 1;
+	for (int d = 0; d < a->own_nd; d++)
+		a->nown *= ev_ext(a->v, a->c)[dim_pos(a->v->v, a->own[d])].valid;
+	a->vo = own_offsets(e, a, a->v);
+	a->oo = own_offsets(e, a, a->o);
+	if (!a->dout)
+		return a->vo && a->oo;
+	a->doo = own_offsets(e, a, a->dout);
+	a->dvo = own_offsets(e, a, a->dv);
+	return a->vo && a->oo && a->doo && a->dvo;
+}
+
+/* -- one row -- */
+
+static int64_t inner(const struct held *h, dimid d)
+{
+	return h->stride[dim_pos(h->v, d)];
+}
+
+static double *row_of(const struct attn *a, const struct walk *w, const struct held *h, int which, int64_t i)
+{
+	return ev_at(h, a->c) + w->off[a->at[which]] + i * walk_step(w, a->at[which]);
+}
+
+/* Global index of row i of the walk along dim k of the nest. */
+static int64_t row_index(const struct walk *w, int k, int64_t i)
+{
+	return w->start[k] + (k == w->row ? i : w->i[k]);
+}
+
+/* u (-inf where masked) and keep. */
+static void scores(struct attn *a, const struct walk *w, int64_t i, const double *q, const double *k)
+{
+	const struct op *op = a->op;
+	int64_t qd = inner(a->q, op->at.dim), kd = inner(a->k, op->at.dim), kc = inner(a->k, op->at.ctx);
+	int64_t limit = a->nctx, mask = 0;
+
+	for (int d = 0; d < a->n.nd; d++) {
+		if (HAS(op, causal) && a->n.d[d] == op->at.causal)
+			limit = row_index(w, d, i) + 1;
+		mask += row_index(w, d, i) * a->mask_step[d];
+	}
+	for (int64_t j = 0; j < a->nctx; j++) {
+		double u = 0;
+
+		for (int64_t x = 0; x < a->ndim; x++)
+			u += q[x * qd] * k[j * kc + x * kd];
+		u *= a->scale;
+		if (HAS(op, cap) && op->at.cap > 0)
+			u = op->at.cap * tanh(u / op->at.cap);
+		a->u[j] = j < limit ? u : -INFINITY;
+		a->keep[j] = 1;
+		if (a->drop > 0)
+			a->keep[j] = rng_uniform(a->key, (uint64_t)(mask + j * a->mask_ctx), a->step,
+						 a->iter) < a->drop ? 0 : 1 / (1 - a->drop);
+	}
+}
+
+static double softmax(struct attn *a)
+{
+	double top = -INFINITY, sum = 0, lse;
+
+	for (int64_t j = 0; j < a->nctx; j++)
+		top = a->u[j] > top || isnan(a->u[j]) ? a->u[j] : top;
+	for (int64_t j = 0; j < a->nctx; j++)
+		sum += top == -INFINITY ? 0 : exp(a->u[j] - top);
+	lse = top == -INFINITY ? top : top + log(sum);
+	for (int64_t j = 0; j < a->nctx; j++)
+		a->p[j] = a->u[j] == -INFINITY ? 0 : exp(a->u[j] - lse);
+	return lse;
+}
+
+static void forward_row(struct attn *a, const struct walk *w, int64_t i)
+{
+	const double *v = row_of(a, w, a->v, 2, i);
+	double *o = row_of(a, w, a->o, 3, i);
+	int64_t vc = inner(a->v, a->op->at.ctx);
+
+	scores(a, w, i, row_of(a, w, a->q, 0, i), row_of(a, w, a->k, 1, i));
+	*row_of(a, w, a->lse, 4, i) = softmax(a);
+	for (int64_t x = 0; x < a->nown; x++) {
+		double sum = 0;
+
+		for (int64_t j = 0; j < a->nctx; j++)
+			if (a->u[j] != -INFINITY)
+				sum += a->p[j] * a->keep[j] * v[j * vc + a->vo[x]];
+		o[a->oo[x]] = sum;
+	}
+}
+
+/* Into dv; a->dp becomes the cotangent of q.k. */
+static void grad_values(struct attn *a, const struct walk *w, int64_t i)
+{
+	const double *v = row_of(a, w, a->v, 2, i), *dout = row_of(a, w, a->dout, 5, i);
+	double *dv = row_of(a, w, a->dv, 8, i), delta = 0;
+	int64_t vc = inner(a->v, a->op->at.ctx), dvc = inner(a->dv, a->op->at.ctx);
+	double cap = HAS(a->op, cap) ? a->op->at.cap : 0;
+
+	for (int64_t j = 0; j < a->nctx; j++) {
+		double dp = 0;
+
+		for (int64_t x = 0; x < a->nown && a->u[j] != -INFINITY; x++) {
+			dp += a->keep[j] * dout[a->doo[x]] * v[j * vc + a->vo[x]];
+			dv[j * dvc + a->dvo[x]] += a->p[j] * a->keep[j] * dout[a->doo[x]];
+		}
+		a->dp[j] = dp;
+		delta += a->p[j] * dp;
+	}
+	for (int64_t j = 0; j < a->nctx; j++) {
+		double slope = cap > 0 ? 1 - a->u[j] / cap * (a->u[j] / cap) : 1;
+
+		a->dp[j] = a->u[j] != -INFINITY ? a->p[j] * (a->dp[j] - delta) * slope * a->scale : 0;
+	}
+}
+
+static void grad_row(struct attn *a, const struct walk *w, int64_t i)
+{
+	const double *q = row_of(a, w, a->q, 0, i), *k = row_of(a, w, a->k, 1, i);
+	double lse = *row_of(a, w, a->lse, 4, i);
+	double *dq = row_of(a, w, a->dq, 6, i), *dk = row_of(a, w, a->dk, 7, i);
+	dimid dim = a->op->at.dim, ctx = a->op->at.ctx;
+	int64_t qd = inner(a->q, dim), kd = inner(a->k, dim), kc = inner(a->k, ctx);
+	int64_t dqd = inner(a->dq, dim), dkd = inner(a->dk, dim), dkc = inner(a->dk, ctx);
+
+	scores(a, w, i, q, k);
+	for (int64_t j = 0; j < a->nctx; j++)
+		a->p[j] = a->u[j] == -INFINITY ? 0 : exp(a->u[j] - lse);
+	grad_values(a, w, i);
+	for (int64_t j = 0; j < a->nctx; j++)
+		for (int64_t x = 0; x < a->ndim && a->dp[j] != 0; x++) {
+			dq[x * dqd] += a->dp[j] * k[j * kc + x * kd];
+			dk[j * dkc + x * dkd] += a->dp[j] * q[x * qd];
+		}
+}
+
+/* -- the ops -- */
+
+static bool rows(struct eval *e, struct attn *a, uint32_t first_iter, bool grad)
+{
+	struct walk w;
+
+	for (a->c = 0; a->c < e->ncoord; a->c++) {
+		if (!attn_coord(e, a, first_iter) || !walk_begin(e, a->op, &a->n, a->c, &w))
+			return false;
+		while (walk_row(&w))
+			for (int64_t i = 0; i < walk_n(&w); i++)
+				(grad ? grad_row : forward_row)(a, &w, i);
+	}
+	return true;
+}
+
+static bool attn_tensors(struct eval *e, struct attn *a)
+{
+	const struct op *op = a->op;
+	bool grad = op->code == OP_ATTENTION_GRAD;
+
+	a->q = ev_in(e, op, op->in[0]);
+	a->k = ev_in(e, op, op->in[1]);
+	a->v = ev_in(e, op, op->in[2]);
+	a->o = grad ? ev_in(e, op, op->in[3]) : ev_make(e, op->out[0]);
+	a->lse = grad ? ev_in(e, op, op->in[4]) : ev_make(e, op->out[1]);
+	if (!a->q || !a->k || !a->v || !a->o || !a->lse)
+		return false;
+	if (!grad)
+		return true;
+	a->dout = ev_in(e, op, op->in[5]);
+	a->dq = ev_make(e, op->out[0]);
+	a->dk = ev_make(e, op->out[1]);
+	a->dv = ev_make(e, op->out[2]);
+	if (!a->dout)
+		return false;
+	if (!same_dims(a->q->v, a->dq->v) || !same_dims(a->k->v, a->dk->v) || !same_dims(a->v->v, a->dv->v) ||
+	    !same_dims(a->o->v, a->dout->v))
+		return ev_fail(e, op, "a gradient has other dims than its value");
+	return ev_fill(e, op, a->dq, 0) && ev_fill(e, op, a->dk, 0) && ev_fill(e, op, a->dv, 0);
+}
+
+bool ev_attention(struct eval *e, const struct op *op)
+{
+	struct attn a = { .op = op, .step = (uint32_t)e->step };
+	bool grad = op->code == OP_ATTENTION_GRAD, ok;
+	int64_t n = dim_size(e->m, op->at.ctx);
+	double *line;
+
+	if (!attn_tensors(e, &a) || !attn_init(e, &a))
+		return false;
+	line = calloc((size_t)(n ? n : 1), 4 * sizeof *line);
+	if (!line)
+		die("out of memory");
+	a.u = line;
+	a.p = line + n;
+	a.dp = line + 2 * n;
+	a.keep = line + 3 * n;
+	ok = rows(e, &a, grad ? 6 : 3, grad);
+	free(line);
+	return ok;
+}
