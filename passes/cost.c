@@ -1,0 +1,201 @@
+/* passes/cost.c - what an op costs, counted from its labels; the one place with machine numbers.
+ *
+ * FLOPs are those of contractions (2 a multiply-add); elementwise work is counted by the bytes it
+ * moves. Seconds of one rank: max(flops / peak, bytes / bandwidth) for an op, and for a
+ * collective latency + bytes / the slowest link that its group crosses. */
+#include "passes/passes.h"
+
+/* The product of the sizes of the loops of op; local: the parts that one rank has. */
+static double space(const struct module *m, const struct op *op, bool local)
+{
+	dimid d[MAX_DIMS * 12];
+	int n = op_space(op, d);
+	double size = 1;
+
+	for (int i = 0; i < n; i++) {
+		int64_t s = dim_size(m, d[i]), cap = s;
+
+		for (uint32_t k = 0; local && k < op->nin + op->nout; k++) {
+			const struct value *v = k < op->nin ? op->in[k] : op->out[k - op->nin];
+			int pos = dim_pos(v, d[i]);
+
+			if (pos >= 0 && cap_of(m, s, &v->sh.on[pos]) < cap)
+				cap = cap_of(m, s, &v->sh.on[pos]);
+		}
+		size *= (double)cap;
+	}
+	return size;
+}
+
+/* q.k and p.v: two contractions of the scores forward, five backward (recomputing q.k). */
+static double attention_factor(const struct op *op)
+{
+	return op->code == OP_ATTENTION ? 4 : op->code == OP_ATTENTION_GRAD ? 10 : 0;
+}
+
+static double flops(const struct module *m, const struct op *op, bool local)
+{
+	double sum = 0;
+
+	switch (op->code) {
+	case OP_EINSUM:
+		return 2 * space(m, op, local);
+	case OP_ATTENTION:
+	case OP_ATTENTION_GRAD:
+		return attention_factor(op) * space(m, op, local) * (HAS(op, causal) ? 0.5 : 1);
+	case OP_REPEAT:
+	case OP_KERNEL:
+		for (const struct op *o = op->body->first; o; o = o->next)
+			sum += flops(m, o, local);
+		return op->code == OP_REPEAT ? sum * (double)dim_size(m, op->at.dim) : sum;
+	default:
+		return 0;
+	}
+}
+
+double op_flops(const struct module *m, const struct op *op)
+{
+	return flops(m, op, false);
+}
+
+double op_local_flops(const struct module *m, const struct op *op)
+{
+	return flops(m, op, true);
+}
+
+double op_local_bytes(const struct module *m, const struct op *op)
+{
+	double bytes = 0;
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		bytes += (double)local_bytes(m, op->in[i]);
+	for (uint32_t i = 0; i < op->nout; i++)
+		bytes += (double)local_bytes(m, op->out[i]);
+	return bytes;
+}
+
+/* Ranks from one end of a group over these axes to the other: which link it crosses. */
+static int64_t group_reach(const struct module *m, uint32_t axes)
+{
+	int64_t stride = 1, reach = 1;
+
+	for (int i = (int)m->axes.n - 1; i >= 0; i--) {
+		const struct axis *a = &m->axes.at[i];
+
+		if (a->time)
+			continue;
+		if (axes >> i & 1)
+			reach = stride * a->size;
+		stride *= a->size;
+	}
+	return reach;
+}
+
+double comm_seconds(const struct module *m, uint32_t axes, double bytes)
+{
+	int64_t reach = group_reach(m, axes);
+	int i = 0;
+
+	if (!m->hw.nlink)
+		return bytes * 1e-10;
+	while (i + 1 < m->hw.nlink && m->hw.link[i].group && m->hw.link[i].group < reach)
+		i++;
+	const struct link *l = &m->hw.link[i];
+	return l->latency + (l->bandwidth > 0 ? bytes / l->bandwidth : 0);
+}
+
+static uint32_t op_axes(const struct op *op)
+{
+	uint32_t bits = 0;
+
+	for (int i = 0; i < op->at.axes.n; i++)
+		bits |= 1u << op->at.axes.a[i];
+	return bits;
+}
+
+double op_seconds(const struct module *m, const struct op *op)
+{
+	double sum = 0;
+
+	if (op->code == OP_REPEAT) {
+		for (const struct op *o = op->body->first; o; o = o->next)
+			sum += op_seconds(m, o);
+		return sum * (double)dim_size(m, op->at.dim);
+	}
+	if (opinfo[op->code].class == C_COMM && op->code != OP_SHARD && op->code != OP_TO_PARTIAL)
+		return comm_seconds(m, op_axes(op), comm_elements(m, op) * dtype_bytes(op->in[0]->dt));
+	double peak = op->nin && op->in[0]->dt == BF16 && m->hw.bf16 > 0 ? m->hw.bf16 : m->hw.fp32;
+	double compute = peak > 0 ? op_local_flops(m, op) / peak : 0;
+	double move = m->hw.bandwidth > 0 ? op_local_bytes(m, op) / m->hw.bandwidth : 0;
+	return compute > move ? compute : move;
+}
+
+double op_times(const struct module *m, const struct op *op)
+{
+	double times = op->phase == FORWARD || op->phase == BACKWARD ? (double)m->micro : 1;
+
+	for (const struct op *o = op->home->owner; o; o = o->home->owner)
+		if (o->code == OP_REPEAT)
+			times *= (double)dim_size(m, o->at.dim);
+	return times;
+}
+
+/* -- the table of collectives -- */
+
+struct rows {
+	struct arena *mem;
+	VEC(struct comm_row) row;
+};
+
+/* A collective on a stacked gradient is one for each layer: what Megatron or XLA would issue. */
+static double stacked_times(const struct module *m, const struct op *op)
+{
+	double times = 1;
+
+	for (int i = 0; i < op->in[0]->nd; i++)
+		for (const struct op *o = m->top.first; o; o = o->next)
+			if (o->code == OP_REPEAT && o->at.dim == op->in[0]->d[i]) {
+				times *= (double)dim_size(m, o->at.dim);
+				break;
+			}
+	return times;
+}
+
+static void add_row(struct rows *r, const struct module *m, const struct op *op)
+{
+	double times = op_times(m, op), elements = comm_elements(m, op) * times;
+	double bytes = elements * dtype_bytes(op->in[0]->dt), count = times * stacked_times(m, op);
+
+	for (uint32_t i = 0; i < r->row.n; i++) {
+		struct comm_row *c = &r->row.at[i];
+
+		if (c->op == op->code && c->axes == op_axes(op) && streq(c->why, op->why)) {
+			c->count += count;
+			c->bytes += bytes;
+			c->elements += elements;
+			return;
+		}
+	}
+	struct comm_row c = { op->code, op_axes(op), axes_user_text(r->mem, m, op_axes(op)),
+			      op->why, op->span, count, bytes, elements };
+	PUSH(r->mem, &r->row, c);
+}
+
+static void walk(struct rows *r, const struct module *m, const struct block *block)
+{
+	for (const struct op *op = block->first; op; op = op->next) {
+		if (comm_elements(m, op) > 0)
+			add_row(r, m, op);
+		if (op->body)
+			walk(r, m, op->body);
+	}
+}
+
+struct comm_row *comm_table(struct arena *mem, const struct module *m, int *n)
+{
+	struct rows r = { .mem = mem };
+
+	walk(&r, m, &m->top);
+	*n = (int)r.row.n;
+	return r.row.at;
+}

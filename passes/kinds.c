@@ -1,0 +1,206 @@
+/* passes/kinds.c - the kind of every value (PIPELINE.md 4): a type system of six values that says
+ * what a value depends on, hence how often it must be computed, and which uses of a sum over the
+ * batch are legal when the batch comes in microbatches.
+ *
+ *   const  nothing but the step, positions and random numbers
+ *   input  inputs only                    param  params and states (and inputs' whole sums) only
+ *   inner  both, and has the batch dim    sum    linear in sums of inner values over the batch
+ *   fn     any other function of sums
+ */
+#include "passes/kinds.h"
+
+struct kinds {
+	struct module *m;
+	struct diag *d; /* NULL: do not report */
+	dimid batch;
+};
+
+static enum kind join(const struct kinds *k, enum kind a, enum kind b, const struct value *v)
+{
+	enum kind lo = a < b ? a : b, hi = a < b ? b : a;
+
+	if (lo == K_CONST || lo == hi)
+		return hi;
+	if (hi == K_PARAM)
+		return has_dim(v, k->batch) ? K_INNER : K_PARAM;
+	return hi;
+}
+
+static const char *what_of(const struct value *v)
+{
+	return v->name ? v->name : v->def ? opinfo[v->def->code].name : "a value";
+}
+
+/* "'microbatches = 8' splits 'batch', but the sum over it at line 8 feeds line 10" */
+static void refuse(const struct kinds *k, const struct op *op, const struct value *sum)
+{
+	const struct module *m = k->m;
+
+	if (!k->d || m->micro <= 1)
+		return;
+	diag_error(k->d, op->span, "'microbatches = %lld' splits '%s', but the sum over it at line %u feeds line %u",
+		   (long long)m->micro, m->dims.at[k->batch].name, sum->span.line, op->span.line);
+	diag_note(k->d, sum->span, "'%s' needs the whole batch: set microbatches = 1, or normalise over a dim of your own",
+		  what_of(sum));
+}
+
+/* Results of a linear op with one or more sums among its operands. */
+static enum kind sum_kind(const struct kinds *k, const struct op *op, const struct value *out)
+{
+	uint32_t sums = 0;
+	uint64_t linear = 0;
+	bool fn = false;
+	const struct value *first = NULL;
+
+	for (uint32_t i = 0; i < op->nin; i++) {
+		fn |= op->in[i]->kind == K_FN;
+		if (op->in[i]->kind == K_SUM) {
+			first = first ? first : op->in[i];
+			linear = sums++ ? linear & op_linear(op, i) : op_linear(op, i);
+			if (sums > 1 && !(linear >> i & 1))
+				fn = true;
+		}
+		if (op->in[i]->kind == K_FN && !first)
+			first = op->in[i];
+	}
+	if (has_dim(out, k->batch)) {
+		refuse(k, op, first);
+		return K_INNER;
+	}
+	for (uint32_t i = 0; i < op->nin && !fn; i++)
+		if (op->in[i]->kind == K_SUM)
+			for (uint32_t j = 0; j < op->nin; j++)
+				fn |= op->in[j]->kind == K_SUM && !(op_linear(op, i) >> j & 1);
+	return fn || !linear ? K_FN : K_SUM;
+}
+
+/* Ops that look along the batch other than by summing it. */
+static bool along_batch(const struct kinds *k, const struct op *op)
+{
+	if (!op->nin)
+		return false;
+	switch (opinfo[op->code].class) {
+	case C_REDUCE:
+		return op->code == OP_RMAX && has_dim(op->in[0], k->batch) && !has_dim(op->out[0], k->batch);
+	case C_VIEW:
+		return (has_dim(op->in[0], k->batch) != has_dim(op->out[0], k->batch)) ||
+		       (op_closed_dim(op, k->batch) && has_dim(op->in[0], k->batch));
+	case C_LOOKUP:
+		for (int i = 0; i < op->at.dims.n; i++)
+			if (op->at.dims.d[i] == k->batch)
+				return true;
+		return false;
+	case C_ATTN:
+		return op_closed_dim(op, k->batch) && has_dim(op->in[0], k->batch);
+	default:
+		return false;
+	}
+}
+
+static bool sums_batch(const struct kinds *k, const struct op *op, const struct value *out)
+{
+	if (has_dim(out, k->batch))
+		return false;
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (has_dim(op->in[i], k->batch))
+			return true;
+	return false;
+}
+
+static enum kind op_kind(const struct kinds *k, const struct op *op, const struct value *out)
+{
+	enum kind kind = K_CONST;
+	bool sum = false, mixed;
+
+	if (op->code == OP_READ) {
+		const struct buffer *b = find_buffer(k->m, op->at.buf);
+
+		return b && b->role == B_INPUT ? K_INPUT : K_PARAM;
+	}
+	bool has[NKIND] = { false };
+	for (uint32_t i = 0; i < op->nin; i++) {
+		has[op->in[i]->kind] = true;
+		sum |= op->in[i]->kind == K_SUM || op->in[i]->kind == K_FN;
+		kind = join(k, kind, op->in[i]->kind, out);
+	}
+	if (sum)
+		return sum_kind(k, op, out);
+	if (along_batch(k, op) && (kind == K_INNER || kind == K_PARAM)) {
+		const struct value *in = op->in[0];
+
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (op->in[i]->kind == K_INNER)
+				in = op->in[i];
+		if (kind == K_INNER && k->d && k->m->micro > 1) {
+			diag_error(k->d, op->span, "'microbatches = %lld' splits '%s', but '%s' (line %u) is read along it at line %u",
+				   (long long)k->m->micro, k->m->dims.at[k->batch].name, what_of(in),
+				   in->span.line, op->span.line);
+			diag_note(k->d, in->span, "set microbatches = 1");
+		}
+		return kind;
+	}
+	mixed = has[K_INPUT] && has[K_PARAM];
+	if (sums_batch(k, op, out) && (kind == K_INNER || (mixed && kind == K_PARAM)))
+		return K_SUM;
+	return kind;
+}
+
+static void block_kinds(struct kinds *k, struct block *block);
+
+static enum kind carry_join(enum kind a, enum kind b)
+{
+	return a > b ? a : b;
+}
+
+/* Carried kinds start as the initial values' and grow until they stand still. */
+static void repeat_kinds(struct kinds *k, struct op *op)
+{
+	int64_t nc = op->at.ncarry;
+	struct diag *d = k->d;
+	bool again = true;
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		op->body->args.at[i]->kind = op->in[i]->kind;
+	k->d = NULL;
+	while (again) {
+		again = false;
+		block_kinds(k, op->body);
+		for (int64_t i = 0; i < nc; i++) {
+			struct value *arg = op->body->args.at[i];
+			enum kind kind = carry_join(arg->kind, op->body->yields.at[i]->kind);
+
+			again |= kind != arg->kind;
+			arg->kind = kind;
+		}
+	}
+	k->d = d;
+	if (d)
+		block_kinds(k, op->body);
+	for (uint32_t i = 0; i < op->nout; i++)
+		op->out[i]->kind = i < nc ? op->body->args.at[i]->kind : op->body->yields.at[i]->kind;
+}
+
+static void block_kinds(struct kinds *k, struct block *block)
+{
+	for (struct op *op = block->first; op; op = op->next) {
+		if (op->code == OP_REPEAT) {
+			repeat_kinds(k, op);
+			continue;
+		}
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->kind = op_kind(k, op, op->out[i]);
+	}
+}
+
+bool set_kinds(struct module *m, struct diag *d)
+{
+	struct kinds k = { m, NULL, m->batch };
+	int errors = d->errors;
+
+	if (m->batch == NODIM) {
+		k.batch = NODIM;
+	}
+	k.d = d;
+	block_kinds(&k, &m->top);
+	return d->errors == errors;
+}

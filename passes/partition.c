@@ -1,0 +1,562 @@
+/* passes/partition.c - one greedy pass in topological order: a sharding for every value, and the
+ * collectives between them (ALGEBRA.md 1.4 to 1.10).
+ *
+ * Requires anchors (place). The old block is walked and a new one is built: for each op a work
+ * sharding is chosen by cost (forward, prologue, epilogue) or taken from the forward op it is the
+ * gradient of (backward), its operands are brought into the shardings that follow, and the op is
+ * emitted. Renames are aliases, leaves are made where they are read, loops are partitioned once.
+ */
+#include "passes/partition.h"
+
+#include "passes/microbatch.h"
+
+static void part_block(struct part *p, struct block *block);
+
+static void set_info(struct part *p, struct value *v, enum how how, struct value *from)
+{
+	struct info *i = info_of(p, v);
+
+	i->scope = p->scope;
+	i->how = how;
+	i->from = from;
+}
+
+/* -- which forward values need a gradient -- */
+
+static bool stops_gradient(const struct op *op, const struct value *out)
+{
+	return !is_float(out->dt) || op->code == OP_DETACH;
+}
+
+static void mark_grads(struct part *p, struct block *block)
+{
+	for (struct op *op = block->first; op; op = op->next) {
+		bool need = false;
+
+		if (op->phase > FORWARD)
+			continue;
+		if (op->code == OP_READ) {
+			const struct buffer *b = find_buffer(p->m, op->at.buf);
+
+			need = b && b->role == B_PARAM;
+		}
+		for (uint32_t i = 0; i < op->nin; i++) {
+			bool n = info_of(p, op->in[i])->needs_grad;
+
+			need |= n;
+			if (op->body)
+				info_of(p, op->body->args.at[i])->needs_grad = n || (i < op->at.ncarry && is_float(op->in[i]->dt));
+		}
+		if (op->body)
+			mark_grads(p, op->body);
+		for (uint32_t i = 0; i < op->nout; i++)
+			info_of(p, op->out[i])->needs_grad = need && !stops_gradient(op, op->out[i]);
+	}
+}
+
+/* -- plain ops -- */
+
+static void put_result(struct part *p, struct value *old, struct value *val, const struct sharding *sh)
+{
+	val->sh = *sh;
+	val->placed = true;
+	val->span = old->span;
+	set_info(p, old, H_MADE, NULL);
+	add_version(p, old, val);
+}
+
+static void emit_op(struct part *p, struct op *op, struct work *w)
+{
+	struct value **in = NEWN(p->m->mem, struct value *, op->nin ? op->nin : 1);
+
+	for (uint32_t i = 0; i < op->nin; i++) {
+		struct sharding need = work_need(op, w, i);
+
+		in[i] = get_version(p, op->in[i], &need);
+	}
+	struct builder b = p->scope->b;
+	b.span = op->span;
+	struct op *new = op_new(&b, op->code, op->nin, in, op->nout);
+	new->has = op->has;
+	new->at = op->at;
+	new->why = op->why;
+	for (uint32_t k = 0; k < op->nout; k++) {
+		struct value *v = op->out[k];
+		struct sharding sh = work_result(p->m, op, w, k);
+
+		put_result(p, v, op_type(&b, new, k, v->dt, v->nd, v->d), &sh);
+		if (v->placed && (op->phase <= FORWARD || op->phase == EPILOGUE))
+			get_version(p, v, &v->sh);
+	}
+	struct work *keep = NEW(p->m->mem, struct work);
+	*keep = *w;
+	op->aux = keep;
+}
+
+static void part_plain(struct part *p, struct op *op)
+{
+	struct work *of = op->phase == BACKWARD && op->of && op->of->code != OP_REPEAT ? op_work(op->of) : NULL;
+	struct work w = of ? mirror_work(p, op, of) : choose_work(p, op);
+
+	emit_op(p, op, &w);
+}
+
+static void part_read(struct part *p, struct op *op)
+{
+	const struct buffer *buf = find_buffer(p->m, op->at.buf);
+	struct builder b = p->scope->b;
+
+	b.span = op->span;
+	struct op *new = op_new(&b, OP_READ, 0, NULL, 1);
+	SET(new, buf, op->at.buf);
+	put_result(p, op->out[0], op_type(&b, new, 0, op->out[0]->dt, op->out[0]->nd, op->out[0]->d), &buf->store);
+	struct info *i = info_of(p, op->out[0]);
+	i->gated = i->weight = buf->role == B_PARAM;
+	i->gate = buf->compute;
+}
+
+/* -- the contributions to one cotangent -- */
+
+struct group {
+	struct sharding sh;
+	VEC(struct value *) old;
+};
+
+struct accum {
+	struct part *p;
+	struct op *op;
+	VEC(struct group) group;
+	struct value *wild;
+	bool has_home;
+	struct sharding home;
+};
+
+/* Where the forward value lives: what its producer made, before any reshard, nothing pending. */
+static void find_home(struct accum *a)
+{
+	struct part *p = a->p;
+	const struct value *v = a->op->out[0];
+	const struct op *of = a->op->of;
+
+	if (v->placed && strncmp(v->name ? v->name : "", "d:", 2) == 0 && p->scope->up == NULL)
+		return; /* a param's gradient: home comes in the epilogue */
+	/* An alias has no home of its own: its cotangent is resolved with that of its root. */
+	for (uint32_t k = 0; of && of->code != OP_READ && of->code != OP_RENAME && k < of->nout; k++) {
+		shardings list = { 0 };
+
+		if (!same_dims(of->out[k], v) || info_of(p, of->out[k])->how == H_FREE)
+			continue;
+		available(p, of->out[k], &list);
+		if (!list.n)
+			continue;
+		for (int i = 0; i < v->nd; i++)
+			a->home.on[i] = list.at[0].on[dim_pos(of->out[k], v->d[i])];
+		a->has_home = true;
+		return;
+	}
+	struct op *loop = p->scope->new;
+	for (int64_t i = 0; loop && i < loop->at.ncarry; i++)
+		if (p->scope->old->body->yields.at[i] == v &&
+		    info_of(p, p->scope->old->body->args.at[i])->how != H_WILD) {
+			a->home = loop->body->args.at[i]->sh;
+			a->has_home = true;
+			return;
+		}
+}
+
+static bool same_split(const struct sharding *x, const struct sharding *y, int nd)
+{
+	for (int i = 0; i < nd; i++)
+		if (!axes_equal(&x->on[i], &y->on[i]))
+			return false;
+	return x->max == y->max;
+}
+
+/* Contributions that are split alike share a group: one that is whole where another is pending
+ * is made pending, for free. */
+static void add_contribution(struct accum *a, struct value *v)
+{
+	struct part *p = a->p;
+	shardings list = { 0 };
+	struct info *i = info_of(p, v);
+
+	if (i->how == H_WILD) {
+		a->wild = v;
+		return;
+	}
+	available(p, v, &list);
+	struct sharding sh = list.n ? list.at[0] : (struct sharding){ .sum = 0 };
+	for (uint32_t g = 0; g < a->group.n; g++)
+		if (i->how == H_FREE || same_split(&a->group.at[g].sh, &sh, v->nd)) {
+			a->group.at[g].sh.sum |= i->how == H_FREE ? 0 : sh.sum;
+			PUSH(p->m->mem, &a->group.at[g].old, v);
+			return;
+		}
+	struct group g = { .sh = sh };
+	PUSH(p->m->mem, &g.old, v);
+	PUSH(p->m->mem, &a->group, g);
+}
+
+static struct value *sum_of(struct accum *a, uint32_t n, struct value **in, const struct sharding *sh)
+{
+	struct part *p = a->p;
+	struct value *v = a->op->out[0];
+
+	if (n == 1)
+		return in[0];
+	struct builder b = p->scope->b;
+	b.span = a->op->span;
+	struct op *op = op_new(&b, OP_ACCUM, n, in, 1);
+	struct value *out = op_type(&b, op, 0, v->dt, v->nd, v->d);
+	out->sh = *sh;
+	out->placed = true;
+	out->span = v->span;
+	out->kind = v->kind;
+	return out;
+}
+
+/* The sum of one group, brought to `to`. */
+static struct value *group_sum(struct accum *a, struct group *g, const struct sharding *to)
+{
+	struct part *p = a->p;
+	struct value **in = NEWN(p->m->mem, struct value *, g->old.n), *v = a->op->out[0];
+	struct value *part = NEW(p->m->mem, struct value);
+
+	for (uint32_t i = 0; i < g->old.n; i++) {
+		struct value *x = g->old.at[i];
+		struct sharding sh = { .sum = g->sh.sum, .max = g->sh.max };
+
+		for (int k = 0; k < x->nd; k++)
+			sh.on[k] = g->sh.on[dim_pos(g->old.at[0], x->d[k])];
+		in[i] = get_version(p, x, &sh);
+	}
+	/* v, x may list their dims in another order */
+	struct sharding mine = { .sum = g->sh.sum, .max = g->sh.max };
+	for (int k = 0; k < v->nd; k++)
+		mine.on[k] = g->sh.on[dim_pos(g->old.at[0], v->d[k])];
+	struct value *sum = sum_of(a, g->old.n, in, &mine);
+	*part = *v;
+	part->aux = NULL;
+	set_info(p, part, H_MADE, NULL);
+	add_version(p, part, sum);
+	if (g->old.n == 1 && !same_dims(sum, v))
+		die("a contribution with other dims");
+	struct sharding want = { .sum = to->sum, .max = to->max };
+	for (int k = 0; k < sum->nd; k++)
+		want.on[k] = to->on[dim_pos(v, sum->d[k])];
+	*part = *sum;
+	part->aux = NULL;
+	part->name = v->name;
+	set_info(p, part, H_MADE, NULL);
+	add_version(p, part, sum);
+	return get_version(p, part, &want);
+}
+
+static void part_accum(struct part *p, struct op *op)
+{
+	struct accum a = { .p = p, .op = op };
+	struct value *v = op->out[0];
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (info_of(p, op->in[i])->how != H_FREE)
+			add_contribution(&a, op->in[i]);
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (info_of(p, op->in[i])->how == H_FREE)
+			add_contribution(&a, op->in[i]);
+	find_home(&a);
+	struct sharding to = { .sum = 0 };
+	if (a.has_home)
+		to = a.home;
+	else if (a.group.n)
+		for (int k = 0; k < v->nd; k++)
+			to.on[k] = a.group.at[0].sh.on[dim_pos(a.group.at[0].old.at[0], v->d[k])];
+	int t = time_axis(p->m);
+	for (uint32_t g = 0; g < a.group.n; g++)
+		to.sum |= a.has_home ? (t >= 0 ? a.group.at[g].sh.sum & 1u << t : 0) : a.group.at[g].sh.sum;
+	to.sum &= ~sharding_axes(&to, v->nd);
+	struct value **in = NEWN(p->m->mem, struct value *, a.group.n + 1);
+	uint32_t n = 0;
+	if (a.wild)
+		fix_wild(p, a.wild, &to);
+	if (a.wild)
+		in[n++] = get_version(p, a.wild, &to);
+	for (uint32_t g = 0; g < a.group.n; g++)
+		in[n++] = group_sum(&a, &a.group.at[g], &to);
+	put_result(p, v, sum_of(&a, n, in, &to), &to);
+}
+
+/* -- loops -- */
+
+static void part_carry(struct part *p, struct op *op, int64_t i, struct op *new)
+{
+	struct value *arg = op->body->args.at[i];
+	struct value *val = block_arg(&p->scope->b, new->body, arg->dt, arg->nd, arg->d);
+	struct info *init = info_of(p, op->in[i]);
+
+	val->span = arg->span;
+	val->placed = true;
+	val->kind = arg->kind;
+	val->name = arg->name;
+	set_info(p, arg, H_MADE, NULL);
+	if (arg->placed) {
+		val->sh = arg->sh;
+	} else if (init->how == H_FREE) {
+		info_of(p, arg)->how = H_WILD;
+		return;
+	} else {
+		shardings list = { 0 };
+		int t = time_axis(p->m);
+
+		available(p, op->in[i], &list);
+		val->sh = list.at[0];
+		val->sh.max = 0;
+		if (arg->nd)
+			val->sh.sum &= t >= 0 ? 1u << t : 0;
+	}
+	add_version(p, arg, val);
+}
+
+static void part_args(struct part *p, struct op *op, struct op *new)
+{
+	for (int64_t i = 0; i < op->at.ncarry; i++) {
+		struct scope *here = p->scope;
+
+		part_carry(p, op, i, new);
+		p->scope = here;
+	}
+	for (uint32_t i = (uint32_t)op->at.ncarry; i < op->nin; i++) {
+		bool with = i < (uint64_t)(op->at.ncarry + op->at.nwith);
+		struct value *arg = op->body->args.at[i];
+		struct info *outer = info_of(p, op->in[i]), *in = info_of(p, arg);
+
+		set_info(p, arg, with ? H_WITH : H_OVER, op->in[i]);
+		in->gated = outer->gated && outer->weight;
+		in->weight = outer->weight;
+		in->gate = outer->gate;
+		if (in->gated && !with)
+			for (int k = 0; k < arg->nd; k++)
+				in->gate.on[k] = outer->gate.on[dim_pos(op->in[i], arg->d[k])];
+	}
+}
+
+static void part_yields(struct part *p, struct op *op, struct op *new)
+{
+	for (int64_t i = 0; i < op->at.ncarry; i++) {
+		struct value *arg = op->body->args.at[i];
+
+		p->reader = op;
+		if (info_of(p, arg)->how == H_WILD) {
+			shardings list = { 0 };
+
+			available(p, op->body->yields.at[i], &list);
+			fix_wild(p, arg, list.n ? &list.at[0] : &(struct sharding){ .sum = 0 });
+		}
+		PUSH(p->m->mem, &new->body->yields,
+		     get_version(p, op->body->yields.at[i], &new->body->args.at[i]->sh));
+	}
+}
+
+static void part_repeat(struct part *p, struct op *op)
+{
+	struct scope *up = p->scope, *s = NEW(p->m->mem, struct scope);
+	struct builder b = up->b;
+	uint32_t nc = (uint32_t)op->at.ncarry;
+
+	b.span = op->span;
+	struct op *new = op_new(&b, OP_REPEAT, 0, NULL, 0);
+	new->has = op->has & ~(1u << A_acc);
+	new->at = op->at;
+	new->at.acc = 0;
+	new->body = block_new(p->m, new);
+	for (uint32_t i = 0; i < nc; i++)
+		op_add_in(p->m, new, op->in[i]); /* replaced below */
+	*s = (struct scope){ up, b, op, new, 0, true };
+	s->b.block = new->body;
+	s->b.before = NULL;
+	up->b.before = new;
+	p->scope = s;
+	part_args(p, op, new);
+	part_block(p, op->body);
+	part_yields(p, op, new);
+	s->open = false;
+	p->scope = up;
+	p->reader = op;
+	for (uint32_t i = 0; i < nc; i++) {
+		new->in[i] = get_version(p, op->in[i], &new->body->args.at[i]->sh);
+		struct value *like = new->body->args.at[i];
+		put_result(p, op->out[i], op_add_out(p->m, new, like), &like->sh);
+	}
+	up->b.before = NULL;
+	SET(new, nwith, (int64_t)s->nwith);
+	for (uint32_t i = nc; i < op->nout; i++)
+		set_info(p, op->out[i], H_STACKED, op->body->yields.at[i]);
+	for (uint32_t i = 0; i < op->nout; i++)
+		if (i < nc && op->out[i]->placed && op->phase <= FORWARD)
+			get_version(p, op->out[i], &op->out[i]->sh);
+}
+
+/* -- the step -- */
+
+/* Takes the sum as it is, pending over the mesh, so that it is reduced once a step; of several
+ * versions the one nearest to where its reader wants it. */
+static void part_accumulate(struct part *p, struct op *op)
+{
+	shardings list = { 0 };
+	struct value *v = op->out[0];
+	int t = time_axis(p->m);
+	uint32_t time = t < 0 ? 0 : 1u << t, best = 0;
+	double least = 1e30;
+
+	available(p, op->in[0], &list);
+	for (uint32_t k = 0; k < list.n; k++) {
+		struct sharding sh = list.at[k];
+
+		sh.sum &= ~time;
+		double s = v->placed ? reshard_chain(p->m, v->nd, v->d, v->dt, &sh, &v->sh).seconds : (double)k;
+		if (s < least) {
+			least = s;
+			best = k;
+		}
+	}
+	struct sharding sh = list.n ? list.at[best] : (struct sharding){ .sum = time };
+	struct value *in = get_version(p, op->in[0], &sh);
+	struct builder b = p->scope->b;
+	b.span = op->span;
+	struct op *new = op_new(&b, OP_ACCUMULATE, 1, &in, 1);
+	sh.sum &= ~time;
+	put_result(p, v, op_type(&b, new, 0, v->dt, v->nd, v->d), &sh);
+}
+
+static void part_sink(struct part *p, struct op *op)
+{
+	struct sharding sh = { .sum = 0 };
+
+	if (op->code == OP_WRITE)
+		sh = find_buffer(p->m, op->at.buf)->store;
+	struct value *in = get_version(p, op->in[0], &sh);
+	struct builder b = p->scope->b;
+	b.span = op->span;
+	struct op *new = op_new(&b, op->code, 1, &in, 0);
+	new->has = op->has;
+	new->at = op->at;
+}
+
+/* Gradients that the epilogue reads are brought home first, whoever reads them. */
+static void gate_gradients(struct part *p, struct block *block)
+{
+	for (struct op *op = block->first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nout; i++) {
+			struct value *v = op->out[i];
+
+			if (op->phase > BACKWARD || !v->placed || !v->name || strncmp(v->name, "d:", 2))
+				continue;
+			info_of(p, v)->gated = true;
+			info_of(p, v)->gate = v->sh;
+		}
+}
+
+static void part_op(struct part *p, struct op *op)
+{
+	p->reader = op;
+	switch (op->code) {
+	case OP_READ:
+		if (is_free(op->out[0]))
+			set_info(p, op->out[0], H_FREE, NULL);
+		else
+			part_read(p, op);
+		break;
+	case OP_RENAME:
+		set_info(p, op->out[0], is_free(op->out[0]) ? H_FREE : H_ALIAS, op->in[0]);
+		break;
+	case OP_REPEAT:
+		part_repeat(p, op);
+		break;
+	case OP_ACCUMULATE:
+		part_accumulate(p, op);
+		break;
+	case OP_WRITE:
+	case OP_REPORT:
+		part_sink(p, op);
+		break;
+	case OP_ACCUM:
+		if (op->phase == BACKWARD) {
+			part_accum(p, op);
+			break;
+		}
+		/* fall through */
+	default:
+		if (op->nout == 1 && is_free(op->out[0]))
+			set_info(p, op->out[0], H_FREE, NULL);
+		else
+			part_plain(p, op);
+	}
+}
+
+static void part_block(struct part *p, struct block *block)
+{
+	for (struct op *op = block->first; op; op = op->next) {
+		p->scope->b.phase = op->phase;
+		part_op(p, op);
+	}
+}
+
+static void clear_aux(struct block *block)
+{
+	for (uint32_t i = 0; i < block->args.n; i++)
+		block->args.at[i]->aux = NULL;
+	for (struct op *op = block->first; op; op = op->next) {
+		op->aux = NULL;
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->aux = NULL;
+		if (op->body)
+			clear_aux(op->body);
+	}
+}
+
+/* A new op whose results nobody reads: versions that were made and not used. */
+static void drop_dead(struct block *block)
+{
+	for (struct op *op = block->last, *prev; op; op = prev) {
+		bool used = !op->nout;
+
+		prev = op->prev;
+		for (uint32_t i = 0; i < op->nout; i++)
+			used |= op->out[i]->mark != 0;
+		if (!used) {
+			op_unlink(op);
+			continue;
+		}
+		for (uint32_t i = 0; i < op->nin; i++)
+			op->in[i]->mark = 1;
+		if (op->body) {
+			for (uint32_t i = 0; i < op->body->yields.n; i++)
+				op->body->yields.at[i]->mark = 1;
+			drop_dead(op->body);
+		}
+	}
+}
+
+bool pass_partition(struct module *m, struct diag *d)
+{
+	struct scope top = { .open = true };
+	struct part p = { .m = m, .d = d, .scope = &top };
+	struct block *new = block_new(m, NULL);
+
+	clear_aux(&m->top);
+	top.b = (struct builder){ .m = m, .block = new };
+	mark_grads(&p, &m->top);
+	set_hints(&p, &m->top);
+	set_later(&p, &m->top);
+	gate_gradients(&p, &m->top);
+	part_block(&p, &m->top);
+	m->top.first = new->first;
+	m->top.last = new->last;
+	for (struct op *op = new->first; op; op = op->next) {
+		op->home = &m->top;
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->home = &m->top;
+	}
+	drop_dead(&m->top);
+	m->form = PARTITIONED;
+	return !p.failed;
+}

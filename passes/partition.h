@@ -1,0 +1,92 @@
+/* passes/partition.h - what the files of the partition pass share.
+ *
+ * An old value (of the placed module) has versions: new values that hold it in some sharding. An
+ * op is emitted with a work sharding: for each dim of its loops the axes that split it, and for
+ * each axis the operands through which a pending sum passes. Everything else is derived from it
+ * (ALGEBRA.md 1.2), for every op, in work.c.
+ */
+#ifndef PTC_PARTITION_H
+#define PTC_PARTITION_H
+#include "passes/passes.h"
+#include "passes/reshard.h"
+
+enum { MAX_SPACE = 24 };
+
+struct work {
+	int nd;
+	dimid d[MAX_SPACE];
+	struct axes on[MAX_SPACE];
+	uint64_t pass[MAX_AXES]; /* bit set of operands that are pending sums over this axis */
+};
+
+/* How versions of an old value come about, beside those that were made. */
+enum how {
+	H_MADE,
+	H_FREE,    /* made in any sharding by doing its op again */
+	H_ALIAS,   /* rename of `from` */
+	H_WITH,    /* invariant of a loop: passed in, `from` is outside */
+	H_OVER,    /* slice of `from`, outside */
+	H_STACKED, /* stack of `from`, a yield of the body */
+	H_WILD,    /* carried from zeros: takes the sharding of its first use */
+};
+
+struct version {
+	struct sharding sh;
+	struct value *val;
+	enum phase phase;
+};
+
+struct info {
+	VEC(struct version) ver;
+	struct scope *scope;
+	enum how how;
+	struct value *from;
+	/* A gate: other versions come from this one only. Of a param (its compute placement; not
+	 * gathered further in forward and backward) or of a gradient in the epilogue (its home). */
+	bool gated, weight;
+	struct sharding gate;
+	bool needs_grad;
+	uint16_t hint[MAX_AXES]; /* positions of dims that a consumer wants over this axis */
+	double later;            /* elements that its readers would have to reduce, if it stays pending */
+};
+
+/* A block being built, and the loop it is the body of. */
+struct scope {
+	struct scope *up;
+	struct builder b;
+	struct op *old, *new; /* the repeat, NULL at the top */
+	uint32_t nwith;
+	bool open;
+};
+
+struct part {
+	struct module *m;
+	struct diag *d;
+	struct scope *scope; /* where new ops go */
+	const struct op *reader; /* old op that asks, for `why` */
+	bool failed;
+};
+
+/* -- work.c -- */
+struct axes *work_on(struct work *w, dimid d); /* NULL: not a dim of the op */
+struct sharding work_need(const struct op *op, const struct work *w, uint32_t i);
+struct sharding work_result(const struct module *m, const struct op *op, const struct work *w, uint32_t k);
+struct work work_empty(const struct op *op);
+struct work choose_work(struct part *p, struct op *op);    /* ALGEBRA.md 1.6 */
+struct work mirror_work(struct part *p, struct op *op, const struct work *of); /* 1.7 */
+void set_hints(struct part *p, struct block *block);
+void set_later(struct part *p, struct block *block);       /* info.later, one sweep from the end */
+
+/* -- version.c -- */
+struct info *info_of(struct part *p, const struct value *v);
+struct value *get_version(struct part *p, struct value *v, const struct sharding *sh);
+double version_seconds(struct part *p, struct value *v, const struct sharding *sh); /* 0: there or free */
+typedef VEC(struct sharding) shardings;
+void available(struct part *p, struct value *v, shardings *list);
+void add_version(struct part *p, struct value *old, struct value *val);
+void fix_wild(struct part *p, struct value *v, const struct sharding *sh);
+struct value *rename_root(struct part *p, struct value *v); /* through aliases */
+
+static inline struct work *op_work(const struct op *op) { return op->aux; }
+
+#endif

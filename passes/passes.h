@@ -1,0 +1,54 @@
+/* passes/passes.h - a pass is one function, one file, one row of the table in passes.c. The driver
+ * alone runs, verifies, dumps and times. */
+#ifndef PTC_PASSES_H
+#define PTC_PASSES_H
+#include "ir/ir.h"
+
+struct pass {
+	const char *name, *what;
+	bool (*run)(struct module *m, struct diag *d); /* false: an error has been reported */
+	enum form from, to;
+};
+extern const struct pass passes[]; /* in running order, ends with a NULL name */
+
+bool pass_simplify(struct module *m, struct diag *d);
+bool pass_precision(struct module *m, struct diag *d);
+bool pass_differentiate(struct module *m, struct diag *d);
+bool pass_optimizer(struct module *m, struct diag *d);
+bool pass_microbatch(struct module *m, struct diag *d);
+bool pass_place(struct module *m, struct diag *d);
+bool pass_partition(struct module *m, struct diag *d);
+bool pass_fuse(struct module *m, struct diag *d);
+bool pass_memory(struct module *m, struct diag *d);
+
+struct pass_options {
+	const char *stop_after; /* NULL: all */
+	const char *dump_after; /* NULL, a name, or "all": to stderr, "(unchanged)" if so */
+	bool verify;            /* verify and round-trip after each pass */
+	bool time;              /* to stderr */
+};
+/* Runs passes [first, last] by name (NULL: from the start, to the end). */
+bool run_passes(struct module *m, struct diag *d, const struct pass_options *opt);
+bool run_pass_list(struct module *m, struct diag *d, const char *names /* "a,b" */, const struct pass_options *opt);
+
+/* -- cost.c: the one place with machine numbers; counted from labels -- */
+double op_flops(const struct module *m, const struct op *op);        /* logical, whole job, once */
+double op_local_flops(const struct module *m, const struct op *op);  /* one rank, caps */
+double op_local_bytes(const struct module *m, const struct op *op);  /* read + written, one rank */
+double op_seconds(const struct module *m, const struct op *op);      /* roofline + collectives, one rank */
+double comm_seconds(const struct module *m, uint32_t axes, double bytes); /* alpha + bytes / slowest link */
+/* How often an op runs in a step: iterations of the repeats around it, times microbatches in
+ * FORWARD and BACKWARD. */
+double op_times(const struct module *m, const struct op *op);
+
+/* A row of the table of collectives: same op, axes, source line. bytes: what a rank sends a step. */
+struct comm_row {
+	enum opcode op;
+	uint32_t axes;
+	const char *axis, *why;
+	struct span at;
+	double count, bytes, elements;
+};
+struct comm_row *comm_table(struct arena *mem, const struct module *m, int *n);
+
+#endif

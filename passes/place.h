@@ -1,0 +1,21 @@
+/* passes/place.h */
+#ifndef PTC_PLACE_H
+#define PTC_PLACE_H
+#include "ir/ir.h"
+
+/* The sharding that the arrows ask for of a tensor with this name (NULL: only arrows without a
+ * selector apply), LANGUAGE.md rule 27. batch_in_time: it holds one microbatch, so the batch dim
+ * is split over the time axis first. Needs the refined mesh (after place). */
+struct sharding place_by_arrows(const struct module *m, const char *name, int nd, const dimid *d,
+				bool batch_in_time);
+
+/* The axes of the `what` arrows that match, each appended at the minor end of the first dim in
+ * memory order whose local extent it divides, else of the largest; never a repeat's dim. */
+struct sharding refine_by_kind(const struct module *m, const char *name, int nd, const dimid *d,
+			       struct sharding sh, enum arrow_what what);
+
+bool is_repeat_dim(const struct module *m, dimid d);
+/* Shell pattern: * and ? match any text. */
+bool glob_match(const char *pattern, const char *name);
+
+#endif

@@ -1,0 +1,466 @@
+/* passes/version.c - versions of values: which shardings there are, and making the one that is
+ * asked for by the cheapest chain. Every version is kept and used again, which is how readers
+ * share a collective. */
+#include "passes/partition.h"
+
+struct info *info_of(struct part *p, const struct value *v)
+{
+	struct value *w = (struct value *)v;
+
+	if (!w->aux)
+		w->aux = NEW(p->m->mem, struct info);
+	return w->aux;
+}
+
+void add_version(struct part *p, struct value *old, struct value *val)
+{
+	struct version ver = { val->sh, val, p->scope->b.phase };
+	struct info *i = info_of(p, old);
+
+	val->kind = old->kind;
+	if (old->name)
+		val->name = old->name;
+	PUSH(p->m->mem, &i->ver, ver);
+}
+
+static struct value *made(const struct info *i, const struct value *v, const struct sharding *sh)
+{
+	for (uint32_t k = 0; k < i->ver.n; k++)
+		if (sharding_equal(&i->ver.at[k].sh, sh, v->nd))
+			return i->ver.at[k].val;
+	return NULL;
+}
+
+/* -- shardings seen through renames and loops -- */
+
+static dimid renamed_from(const struct op *op, dimid d)
+{
+	for (int k = 0; k < op->at.tos.n; k++)
+		if (op->at.tos.d[k] == d)
+			return op->at.dims.d[k];
+	return d;
+}
+
+/* Of the operand of a rename, given that of its result. */
+static struct sharding before_rename(const struct value *v, const struct sharding *sh)
+{
+	const struct value *x = v->def->in[0];
+	struct sharding r = { .sum = sh->sum, .max = sh->max };
+
+	for (int i = 0; i < v->nd; i++)
+		r.on[dim_pos(x, renamed_from(v->def, v->d[i]))] = sh->on[i];
+	return r;
+}
+
+static struct sharding after_rename(const struct value *v, const struct sharding *sh)
+{
+	const struct value *x = v->def->in[0];
+	struct sharding r = { .sum = sh->sum, .max = sh->max };
+
+	for (int i = 0; i < v->nd; i++)
+		r.on[i] = sh->on[dim_pos(x, renamed_from(v->def, v->d[i]))];
+	return r;
+}
+
+/* Between a slice (nd dims) and the whole it is cut from along `dim`. */
+static struct sharding with_dim(const struct value *whole, const struct value *slice, dimid dim,
+				const struct sharding *sh)
+{
+	struct sharding r = { .sum = sh->sum, .max = sh->max };
+
+	for (int i = 0; i < whole->nd; i++)
+		if (whole->d[i] != dim)
+			r.on[i] = sh->on[dim_pos(slice, whole->d[i])];
+	return r;
+}
+
+static struct sharding without_dim(const struct value *whole, const struct value *slice,
+				   const struct sharding *sh)
+{
+	struct sharding r = { .sum = sh->sum, .max = sh->max };
+
+	for (int i = 0; i < slice->nd; i++)
+		r.on[i] = sh->on[dim_pos(whole, slice->d[i])];
+	return r;
+}
+
+static bool acc_result(const struct value *v)
+{
+	const struct op *op = v->def;
+	int64_t k = (int64_t)v->no - op->at.ncarry;
+
+	return HAS(op, acc) && k < 63 && op->at.acc >> k & 1;
+}
+
+static bool gate_shut(const struct part *p, const struct info *i)
+{
+	return i->gated && (i->weight ? p->scope->b.phase <= BACKWARD : p->scope->b.phase == EPILOGUE);
+}
+
+static void offer(struct part *p, shardings *list, const struct value *v, const struct sharding *sh)
+{
+	for (uint32_t k = 0; k < list->n; k++)
+		if (sharding_equal(&list->at[k], sh, v->nd))
+			return;
+	PUSH(p->m->mem, list, *sh);
+}
+
+static uint32_t time_bit(const struct part *p)
+{
+	int t = time_axis(p->m);
+
+	return t < 0 ? 0 : 1u << t;
+}
+
+static void available_from(struct part *p, struct value *v, const struct info *i, shardings *list)
+{
+	shardings from = { 0 };
+	struct info *outer = info_of(p, i->from);
+	bool gated = outer->gated;
+
+	if (i->how == H_OVER)
+		outer->gated = false; /* a slice is gathered in the loop, not the whole outside */
+	available(p, i->from, &from);
+	outer->gated = gated;
+	for (uint32_t k = 0; k < from.n; k++) {
+		struct sharding sh;
+
+		if (i->how == H_ALIAS) {
+			sh = after_rename(v, &from.at[k]);
+		} else if (i->how == H_OVER) {
+			sh = without_dim(i->from, v, &from.at[k]);
+		} else if (i->how == H_STACKED) {
+			sh = with_dim(v, i->from, v->def->at.dim, &from.at[k]);
+			if (acc_result(v))
+				sh.sum &= ~time_bit(p);
+		} else {
+			sh = from.at[k];
+		}
+		offer(p, list, v, &sh);
+	}
+}
+
+void available(struct part *p, struct value *v, shardings *list)
+{
+	const struct info *i = info_of(p, v);
+
+	if (gate_shut(p, i)) {
+		offer(p, list, v, &i->gate);
+		return;
+	}
+	for (uint32_t k = 0; k < i->ver.n; k++)
+		offer(p, list, v, &i->ver.at[k].sh);
+	if (i->how == H_ALIAS || i->how == H_STACKED ||
+	    ((i->how == H_WITH || i->how == H_OVER) && i->scope->open))
+		available_from(p, v, i, list);
+}
+
+struct value *rename_root(struct part *p, struct value *v)
+{
+	while (info_of(p, v)->how == H_ALIAS)
+		v = info_of(p, v)->from;
+	return v;
+}
+
+double version_seconds(struct part *p, struct value *v, const struct sharding *sh)
+{
+	struct info *i = info_of(p, v);
+	shardings list = { 0 };
+	double best = 1e30;
+
+	if (i->how == H_FREE || i->how == H_WILD)
+		return 0;
+	if (i->how == H_ALIAS) {
+		struct sharding from = before_rename(v, sh);
+
+		return version_seconds(p, i->from, &from);
+	}
+	if (i->how == H_WITH && i->scope->open && !gate_shut(p, i))
+		return made(i, v, sh) ? 0 : version_seconds(p, i->from, sh);
+	available(p, v, &list);
+	for (uint32_t k = 0; k < list.n; k++) {
+		struct chain c = reshard_chain(p->m, v->nd, v->d, v->dt, &list.at[k], sh);
+
+		if (gate_shut(p, i) && i->weight && !c.free)
+			c.seconds = 1e20; /* weights stay put, activations move */
+		if (c.seconds < best)
+			best = c.seconds;
+	}
+	return best;
+}
+
+/* -- making -- */
+
+/* "all_gather of h over tp: q needs seq whole (gpt2.pdsl:14)" */
+static const char *explain(struct part *p, const struct value *v, const struct reshard *r)
+{
+	struct arena *mem = p->m->mem;
+	uint32_t axes = 0;
+	const char *name = v->name ? v->name : v->def ? opinfo[v->def->code].name : "a value", *who, *need;
+	const struct op *reader = p->reader;
+	bool self = reader && reader == v->def; /* an anchor */
+
+	for (int i = 0; i < r->axes.n; i++)
+		axes |= 1u << r->axes.a[i];
+	who = self ? "its layout" : reader && reader->nout && reader->out[0]->name ? reader->out[0]->name :
+	      reader && reader->code == OP_WRITE ? reader->at.buf : reader ? opinfo[reader->code].name : "the loop";
+	if (r->code == OP_ALL_GATHER)
+		need = arena_printf(mem, "%s %s %s whole", who, self ? "has" : "needs", p->m->dims.at[r->dim].name);
+	else if (r->code == OP_REDUCE_SCATTER)
+		need = arena_printf(mem, "%s splits its sum by %s", who, p->m->dims.at[r->dim].name);
+	else if (r->code == OP_ALL_TO_ALL)
+		need = arena_printf(mem, "%s splits it by %s, not %s", who, p->m->dims.at[r->to].name,
+				    p->m->dims.at[r->dim].name);
+	else
+		need = arena_printf(mem, "%s %s its %s", who, self ? "has" : "needs", r->max ? "maximum" : "sum");
+	return arena_printf(mem, "%s of %s over %s: %s (%s)", opinfo[r->code].name, name,
+			    axes_user_text(mem, p->m, axes), need,
+			    span_text(mem, p->m->src, reader ? reader->span : v->span));
+}
+
+static struct value *emit_step(struct part *p, struct value *old, struct value *val, const struct reshard *r)
+{
+	struct builder b = info_of(p, old)->scope->b;
+
+	b.span = p->reader && p->reader->span.line ? p->reader->span : old->span;
+	b.of = NULL;
+	struct op *op = op_new(&b, r->code, 1, &val, 1);
+	SET(op, axes, r->axes);
+	if (r->dim != NODIM)
+		SET(op, dim, r->dim);
+	if (r->to != NODIM)
+		SET(op, to, r->to);
+	if (r->max)
+		SET(op, max, 1);
+	if (r->code != OP_SHARD && r->code != OP_TO_PARTIAL)
+		op->why = explain(p, old, r);
+	struct value *out = op_type(&b, op, 0, val->dt, val->nd, val->d);
+	out->sh = r->sh;
+	out->placed = true;
+	out->span = old->span;
+	return out;
+}
+
+static struct value *emit_chain(struct part *p, struct value *old, struct value *val, const struct sharding *sh)
+{
+	struct chain c = reshard_chain(p->m, val->nd, val->d, val->dt, &val->sh, sh);
+
+	if (c.seconds >= 1e30)
+		die("no way to reshard '%s'", old->name ? old->name : "a value");
+	for (int i = 0; i < c.n; i++) {
+		val = emit_step(p, old, val, &c.step[i]);
+		add_version(p, old, val);
+	}
+	return val;
+}
+
+/* Inserts an operand and its argument at position `at` of the repeat that is being built. */
+static struct value *add_arg(struct part *p, struct scope *s, uint32_t at, struct value *outer,
+			     const struct value *like)
+{
+	struct op *op = s->new;
+	struct value *arg = block_arg(&s->b, op->body, like->dt, like->nd, like->d);
+
+	arg->span = like->span;
+	arg->placed = true;
+	op_add_in(p->m, op, outer);
+	for (uint32_t i = op->nin - 1; i > at; i--) {
+		op->in[i] = op->in[i - 1];
+		op->body->args.at[i] = op->body->args.at[i - 1];
+		op->body->args.at[i]->no = i;
+	}
+	op->in[at] = outer;
+	op->body->args.at[at] = arg;
+	arg->no = at;
+	return arg;
+}
+
+static struct value *exact(struct part *p, struct value *v, const struct sharding *sh);
+
+static struct value *exact_over(struct part *p, struct value *v, struct info *i, const struct sharding *sh)
+{
+	struct sharding whole = with_dim(i->from, v, i->scope->old->at.dim, sh);
+	struct value *outer = exact(p, i->from, &whole);
+	struct value *arg = add_arg(p, i->scope, i->scope->new->nin, outer, v);
+
+	arg->sh = *sh;
+	add_version(p, v, arg);
+	return arg;
+}
+
+static struct value *exact_stacked(struct part *p, struct value *v, struct info *i, const struct sharding *sh)
+{
+	struct op *op = info_of(p, i->from)->scope->new;
+	struct sharding slice = without_dim(v, i->from, sh);
+	bool acc = acc_result(v);
+	struct value *y;
+
+	if (acc) {
+		shardings list = { 0 };
+
+		available(p, i->from, &list);
+		for (uint32_t k = 0; k < list.n; k++) {
+			struct sharding s = list.at[k];
+
+			s.sum &= ~time_bit(p);
+			if (sharding_equal(&s, &slice, i->from->nd)) {
+				slice = list.at[k];
+				break;
+			}
+		}
+	}
+	y = exact(p, i->from, &slice);
+	PUSH(p->m->mem, &op->body->yields, y);
+	struct value *out = op_add_out(p->m, op, v);
+	int64_t k = (int64_t)op->nout - 1 - op->at.ncarry;
+	if (acc)
+		SET(op, acc, (HAS(op, acc) ? op->at.acc : 0) | 1ll << k);
+	out->sh = *sh;
+	out->placed = true;
+	add_version(p, v, out);
+	return out;
+}
+
+/* The version that `available` lists as sh, made if it is only listed. */
+static struct value *exact(struct part *p, struct value *v, const struct sharding *sh)
+{
+	struct info *i = info_of(p, v);
+	struct value *val = made(i, v, sh);
+
+	if (val)
+		return val;
+	switch (i->how) {
+	case H_OVER:
+		return exact_over(p, v, i, sh);
+	case H_STACKED:
+		return exact_stacked(p, v, i, sh);
+	default:
+		return get_version(p, v, sh);
+	}
+}
+
+static struct value *get_alias(struct part *p, struct value *v, struct info *i, const struct sharding *sh)
+{
+	struct sharding from = before_rename(v, sh);
+	struct value *x = get_version(p, i->from, &from);
+	struct builder b = i->scope->b;
+
+	b.span = v->def->span;
+	struct op *op = op_new(&b, OP_RENAME, 1, &x, 1);
+	op->at = v->def->at;
+	op->has = v->def->has;
+	struct value *out = op_type(&b, op, 0, v->dt, v->nd, v->d);
+	out->sh = *sh;
+	out->placed = true;
+	out->span = v->span;
+	add_version(p, v, out);
+	return out;
+}
+
+static struct value *get_with(struct part *p, struct value *v, struct info *i, const struct sharding *sh)
+{
+	struct scope *s = i->scope, *here = p->scope;
+
+	p->scope = s->up;
+	struct value *outer = get_version(p, i->from, sh);
+	p->scope = here;
+	struct value *arg = add_arg(p, s, (uint32_t)s->new->at.ncarry + s->nwith++, outer, v);
+	arg->sh = *sh;
+	add_version(p, v, arg);
+	return arg;
+}
+
+/* Does a free op again. Dims that it cannot be split along are made whole, then cut. */
+static struct value *get_free(struct part *p, struct value *v, struct info *i, const struct sharding *sh)
+{
+	const struct op *op = v->def;
+	struct sharding base = *sh;
+	struct value *in[8];
+
+	base.sum = base.max = 0;
+	for (int k = 0; k < v->nd; k++)
+		if (op_closed_dim(op, v->d[k]))
+			base.on[k].n = 0;
+	struct value *val = made(i, v, &base);
+	if (!val) {
+		for (uint32_t k = 0; k < op->nin; k++) {
+			struct sharding need = { .sum = 0 };
+
+			for (int x = 0; x < op->in[k]->nd; x++) {
+				dimid d = op->in[k]->d[x];
+				int pos = -1;
+
+				for (int y = 0; y < v->nd; y++)
+					if (renamed_from(op, v->d[y]) == d || (op->code != OP_RENAME && v->d[y] == d))
+						pos = y;
+				if (pos >= 0 && !op_closed_dim(op, d))
+					need.on[x] = base.on[pos];
+			}
+			in[k] = get_version(p, op->in[k], &need);
+		}
+		struct builder b = i->scope->b;
+		b.of = NULL;
+		void *keep = v->aux;
+		struct op *copy = op_clone(&b, op, false);
+		v->aux = keep;
+		copy->of = NULL;
+		for (uint32_t k = 0; k < op->nin; k++)
+			copy->in[k] = in[k];
+		val = copy->out[0];
+		val->sh = base;
+		val->placed = true;
+		add_version(p, v, val);
+	}
+	return emit_chain(p, v, val, sh);
+}
+
+void fix_wild(struct part *p, struct value *v, const struct sharding *sh)
+{
+	struct info *i = info_of(p, v);
+	struct value *arg = i->scope->new->body->args.at[v->no];
+
+	arg->sh = *sh;
+	i->how = H_MADE;
+	add_version(p, v, arg);
+}
+
+struct value *get_version(struct part *p, struct value *v, const struct sharding *sh)
+{
+	struct info *i = info_of(p, v);
+	struct value *val = made(i, v, sh);
+	shardings list = { 0 };
+	int best = -1;
+	double least = 1e31;
+
+	if (val)
+		return val;
+	if (i->how == H_FREE)
+		return get_free(p, v, i, sh);
+	if (i->how == H_ALIAS)
+		return get_alias(p, v, i, sh);
+	if (i->how == H_WITH && i->scope->open)
+		return get_with(p, v, i, sh);
+	if (i->how == H_WILD) {
+		fix_wild(p, v, sh);
+		return made(i, v, sh);
+	}
+	if (gate_shut(p, i) && !sharding_equal(&i->gate, sh, v->nd)) {
+		val = get_version(p, v, &i->gate);
+		return emit_chain(p, v, val, sh);
+	}
+	bool gated = i->gated;
+	i->gated = false; /* on the way to the gate all versions count */
+	available(p, v, &list);
+	i->gated = gated;
+	for (uint32_t k = 0; k < list.n; k++) {
+		double t = reshard_chain(p->m, v->nd, v->d, v->dt, &list.at[k], sh).seconds;
+
+		if (t < least) {
+			least = t;
+			best = (int)k;
+		}
+	}
+	if (best < 0)
+		die("'%s' has no version", v->name ? v->name : v->def ? opinfo[v->def->code].name : "an argument");
+	return emit_chain(p, v, exact(p, v, &list.at[best]), sh);
+}

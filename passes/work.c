@@ -1,0 +1,528 @@
+/* passes/work.c - work shardings: what an op may do with the axes, and the cheapest choice. */
+#include "passes/partition.h"
+#include "passes/place.h"
+
+struct axes *work_on(struct work *w, dimid d)
+{
+	for (int i = 0; i < w->nd; i++)
+		if (w->d[i] == d)
+			return &w->on[i];
+	return NULL;
+}
+
+static const struct axes *on(const struct work *w, dimid d)
+{
+	static const struct axes none;
+	const struct axes *l = work_on((struct work *)w, d);
+
+	return l ? l : &none;
+}
+
+struct work work_empty(const struct op *op)
+{
+	struct work w;
+	dimid d[MAX_DIMS * 70];
+
+	memset(&w, 0, sizeof w);
+	w.nd = op_space(op, d);
+	if (w.nd > MAX_SPACE)
+		die("an op over %d dims", w.nd);
+	memcpy(w.d, d, (size_t)w.nd * sizeof *d);
+	return w;
+}
+
+static bool looked_up(const struct op *op, dimid d)
+{
+	if (op->code != OP_LOOKUP && op->code != OP_SCATTER)
+		return false;
+	for (int i = 0; i < op->at.dims.n; i++)
+		if (op->at.dims.d[i] == d)
+			return true;
+	return false;
+}
+
+struct sharding work_need(const struct op *op, const struct work *w, uint32_t i)
+{
+	const struct value *v = op->in[i];
+	struct sharding sh;
+
+	memset(&sh, 0, sizeof sh);
+	for (int k = 0; k < v->nd; k++)
+		sh.on[k] = *on(w, v->d[k]);
+	for (int a = 0; a < MAX_AXES; a++)
+		if (w->pass[a] >> i & 1)
+			sh.sum |= 1u << a;
+	return sh;
+}
+
+struct sharding work_result(const struct module *m, const struct op *op, const struct work *w, uint32_t k)
+{
+	const struct value *v = op->out[k];
+	struct sharding sh;
+	uint32_t gone = 0;
+
+	memset(&sh, 0, sizeof sh);
+	for (int i = 0; i < v->nd; i++)
+		sh.on[i] = *on(w, v->d[i]);
+	for (int i = 0; i < w->nd; i++)
+		for (int x = 0; !has_dim(v, w->d[i]) && x < w->on[i].n; x++)
+			gone |= 1u << w->on[i].a[x];
+	if (op->code == OP_RMAX)
+		sh.max = gone;
+	else
+		sh.sum = gone;
+	for (uint32_t a = 0; a < m->axes.n; a++)
+		if (w->pass[a])
+			sh.sum |= 1u << a;
+	return sh;
+}
+
+/* -- the time axis: no choice, a microbatch is what there is -- */
+
+static void set_time(struct part *p, const struct op *op, struct work *w)
+{
+	int t = time_axis(p->m);
+
+	if (t < 0 || (op->phase != FORWARD && op->phase != BACKWARD))
+		return;
+	struct axes *l = work_on(w, p->m->batch);
+	if (l) {
+		struct axes with = { .n = 1, .a = { (uint8_t)t } };
+
+		for (int i = 0; i < l->n; i++)
+			if (l->a[i] != t)
+				axes_push(&with, l->a[i]);
+		*l = with;
+		return;
+	}
+	for (uint32_t i = 0; i < op->nin; i++) {
+		shardings list = { 0 };
+
+		available(p, op->in[i], &list);
+		if (list.n && list.at[0].sum >> t & 1)
+			w->pass[t] |= op_linear(op, i);
+	}
+}
+
+/* -- candidates -- */
+
+struct option {
+	bool none, pass;
+	dimid d;
+	uint64_t mask;
+};
+
+enum { MAX_OPTION = 12 };
+
+struct options {
+	int n;
+	struct option at[MAX_OPTION];
+};
+
+static bool closed(const struct op *op, dimid d)
+{
+	return op_closed_dim(op, d) || (looked_up(op, d) && op->nout && has_dim(op->out[0], d));
+}
+
+static void offer_dim(const struct op *op, struct options *o, dimid d)
+{
+	dimid space[MAX_DIMS * 70];
+	int n = op_space(op, space);
+	bool in = false;
+
+	for (int i = 0; i < n; i++)
+		in |= space[i] == d;
+	if (!in || closed(op, d) || o->n == MAX_OPTION)
+		return;
+	for (int i = 0; i < o->n; i++)
+		if (!o->at[i].none && !o->at[i].pass && o->at[i].d == d)
+			return;
+	o->at[o->n++] = (struct option){ .d = d };
+}
+
+static void offer_pass(struct options *o, uint64_t mask)
+{
+	for (int i = 0; i < o->n; i++)
+		if (o->at[i].pass && o->at[i].mask == mask)
+			return;
+	if (o->n < MAX_OPTION)
+		o->at[o->n++] = (struct option){ .pass = true, .mask = mask };
+}
+
+/* A product lets a pending operand through only if the other needs no gradient: else backward
+ * reads the resolved value anyway. */
+static bool pass_allowed(struct part *p, const struct op *op, uint32_t i)
+{
+	if (op->phase > FORWARD || (op->code != OP_MUL && op->code != OP_EINSUM && op->code != OP_DIV))
+		return true;
+	for (uint32_t k = 0; k < op->nin; k++)
+		if (k != i && info_of(p, op->in[k])->needs_grad)
+			return false;
+	return true;
+}
+
+static void offer_sharding(struct part *p, const struct op *op, struct options *o, int axis,
+			   const struct value *v, const struct sharding *sh, int operand)
+{
+	for (int k = 0; k < v->nd; k++)
+		if (axes_has(&sh->on[k], axis))
+			offer_dim(op, o, v->d[k]);
+	if (operand >= 0 && sh->sum >> axis & 1 && op_linear(op, (uint32_t)operand) &&
+	    pass_allowed(p, op, (uint32_t)operand))
+		offer_pass(o, op_linear(op, (uint32_t)operand));
+}
+
+static struct options axis_options(struct part *p, struct op *op, int axis, const shardings *have)
+{
+	struct options o = { .n = 1, .at = { { .none = true } } };
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		for (uint32_t k = 0; k < have[i].n; k++)
+			offer_sharding(p, op, &o, axis, op->in[i], &have[i].at[k], (int)i);
+	for (uint32_t k = 0; k < op->nout; k++) {
+		struct value *v = op->out[k];
+
+		if (v->placed)
+			offer_sharding(p, op, &o, axis, v, &v->sh, -1);
+		for (int i = 0; i < v->nd; i++)
+			if (info_of(p, v)->hint[axis] >> i & 1)
+				offer_dim(op, &o, v->d[i]);
+	}
+	return o;
+}
+
+/* -- order of several axes on one dim: as in an anchor or an operand, else mesh order -- */
+
+static bool orders(const struct value *v, const struct sharding *sh, dimid d, int a, int b, bool *first)
+{
+	int pos = dim_pos(v, d), ia = -1, ib = -1;
+
+	if (pos < 0)
+		return false;
+	for (int i = 0; i < sh->on[pos].n; i++) {
+		if (sh->on[pos].a[i] == a)
+			ia = i;
+		if (sh->on[pos].a[i] == b)
+			ib = i;
+	}
+	*first = ia < ib;
+	return ia >= 0 && ib >= 0;
+}
+
+static bool comes_first(const struct op *op, const shardings *have, dimid d, int a, int b)
+{
+	bool first;
+
+	for (uint32_t k = 0; k < op->nout; k++)
+		if (op->out[k]->placed && orders(op->out[k], &op->out[k]->sh, d, a, b, &first))
+			return first;
+	for (uint32_t i = 0; i < op->nin; i++)
+		for (uint32_t k = 0; k < have[i].n; k++)
+			if (orders(op->in[i], &have[i].at[k], d, a, b, &first))
+				return first;
+	return a < b;
+}
+
+static void insert_axis(const struct op *op, const shardings *have, struct work *w, dimid d, int axis)
+{
+	struct axes *l = work_on(w, d), with = { .n = 0 };
+	int i = 0;
+
+	while (i < l->n && comes_first(op, have, d, l->a[i], axis))
+		axes_push(&with, l->a[i++]);
+	axes_push(&with, axis);
+	while (i < l->n)
+		axes_push(&with, l->a[i++]);
+	*l = with;
+}
+
+/* -- the cost of a choice -- */
+
+static double local_space(const struct module *m, const struct work *w)
+{
+	double n = 1;
+
+	for (int i = 0; i < w->nd; i++)
+		n *= (double)cap_of(m, dim_size(m, w->d[i]), &w->on[i]);
+	return n;
+}
+
+static double compute_seconds(struct part *p, const struct op *op, const struct work *w)
+{
+	const struct module *m = p->m;
+	double flops = 0, bytes = 0, peak = m->hw.fp32 > 0 ? m->hw.fp32 : 1e12;
+
+	for (uint32_t i = 0; i < op->nin; i++) {
+		struct sharding sh = work_need(op, w, i);
+
+		bytes += shard_elements(m, op->in[i]->nd, op->in[i]->d, &sh) * dtype_bytes(op->in[i]->dt);
+	}
+	for (uint32_t k = 0; k < op->nout; k++) {
+		struct sharding sh = work_result(m, op, w, k);
+
+		bytes += shard_elements(m, op->out[k]->nd, op->out[k]->d, &sh) * dtype_bytes(op->out[k]->dt);
+	}
+	if (op->code == OP_EINSUM)
+		flops = 2 * local_space(m, w);
+	if (opinfo[op->code].class == C_ATTN)
+		flops = 4 * local_space(m, w);
+	if (op->nin && op->in[0]->dt == BF16 && m->hw.bf16 > 0)
+		peak = m->hw.bf16;
+	return flops / peak + bytes / (m->hw.bandwidth > 0 ? m->hw.bandwidth : 1e10);
+}
+
+/* Elements at which a pending v is reduced in the end: its own, or fewer where all its readers are
+ * linear and sum it up. */
+static double reduced_at(struct part *p, const struct value *v)
+{
+	double size = (double)value_count(p->m, v), later = info_of(p, v)->later;
+
+	return later > 0 && later < size ? later : size;
+}
+
+static bool passes_on(struct part *p, const struct op *op, uint32_t i)
+{
+	if (op->code == OP_REPORT || op->code == OP_ACCUMULATE)
+		return true;
+	return op->phase != BACKWARD && op->code != OP_REPEAT && op_linear(op, i) &&
+	       (op->code != OP_MUL && op->code != OP_EINSUM);
+}
+
+void set_later(struct part *p, struct block *block)
+{
+	for (struct op *op = block->last; op; op = op->prev) {
+		if (op->body)
+			set_later(p, op->body);
+		for (uint32_t i = 0; i < op->nin; i++) {
+			double n = 1e30;
+
+			if (passes_on(p, op, i)) {
+				n = op->nout ? 0 : 1;
+				for (uint32_t k = 0; k < op->nout; k++)
+					n += reduced_at(p, op->out[k]);
+			}
+			info_of(p, op->in[i])->later += n;
+		}
+	}
+}
+
+/* Whoever leaves a result pending pays for the reduction, here and not at the reader. A scalar
+ * stays pending until it is used: the loss, the squares of the norm. */
+static double pending_seconds(struct part *p, const struct value *v, const struct sharding *sh)
+{
+	const struct module *m = p->m;
+	double n = shard_elements(m, v->nd, v->d, sh) * dtype_bytes(v->dt), t = 0;
+
+	if (!v->nd)
+		return 0;
+	n *= reduced_at(p, v) / (double)(value_count(m, v) ? value_count(m, v) : 1);
+	for (uint32_t a = 0; a < m->axes.n; a++) {
+		double k = m->axes.at[a].size;
+
+		if ((sh->sum | sh->max) >> a & 1 && !m->axes.at[a].time)
+			t += comm_seconds(m, 1u << a, n * (k - 1) / k);
+	}
+	return t;
+}
+
+static double operand_seconds(struct part *p, const struct op *op, const struct work *w)
+{
+	double t = 0;
+
+	for (uint32_t i = 0; i < op->nin; i++) {
+		struct sharding need = work_need(op, w, i);
+		bool again = false;
+
+		for (uint32_t k = 0; k < i && !again; k++) {
+			struct sharding other = work_need(op, w, k);
+
+			again = rename_root(p, op->in[k]) == rename_root(p, op->in[i]) &&
+				op->in[k]->nd == op->in[i]->nd && sharding_equal(&need, &other, op->in[i]->nd);
+		}
+		if (!again)
+			t += version_seconds(p, op->in[i], &need);
+	}
+	return t;
+}
+
+/* now: what is sent before the op runs, as against what its readers may have to send. */
+static double work_seconds(struct part *p, const struct op *op, const struct work *w, double *now)
+{
+	double t = *now = operand_seconds(p, op, w);
+
+	t += compute_seconds(p, op, w);
+
+	for (uint32_t k = 0; k < op->nout; k++) {
+		const struct value *v = op->out[k];
+		struct sharding sh = work_result(p->m, op, w, k);
+
+		if (v->placed && (op->phase <= FORWARD || op->phase == EPILOGUE))
+			t += reshard_chain(p->m, v->nd, v->d, v->dt, &sh, &v->sh).seconds;
+		else
+			t += pending_seconds(p, v, &sh);
+	}
+	return t;
+}
+
+static int pending_count(const struct module *m, const struct op *op, const struct work *w)
+{
+	int n = 0;
+
+	for (uint32_t k = 0; k < op->nout; k++) {
+		struct sharding sh = work_result(m, op, w, k);
+
+		n += __builtin_popcount(sh.sum | sh.max);
+	}
+	return n;
+}
+
+/* -- all choices -- */
+
+struct search {
+	struct part *p;
+	struct op *op;
+	shardings *have;
+	int naxis, axis[MAX_AXES];
+	struct options opt[MAX_AXES];
+	struct work best;
+	double best_seconds, best_now;
+	int best_pending;
+};
+
+static void try_work(struct search *s, const int *pick)
+{
+	struct work w = work_empty(s->op);
+
+	for (int i = 0; i < s->naxis; i++) {
+		const struct option *o = &s->opt[i].at[pick[i]];
+
+		if (o->pass)
+			w.pass[s->axis[i]] = o->mask;
+		else if (!o->none && work_on(&w, o->d)->n < MAX_ON - 1)
+			insert_axis(s->op, s->have, &w, o->d, s->axis[i]);
+	}
+	set_time(s->p, s->op, &w);
+	double now, t = work_seconds(s->p, s->op, &w, &now), eps = 1e-9 * s->best_seconds;
+	int pend = pending_count(s->p->m, s->op, &w);
+	bool better = t < s->best_seconds - eps;
+
+	/* Ties: who waits may find that the value shrinks; then the fewest pending axes. */
+	if (t <= s->best_seconds + eps && !better)
+		better = now < s->best_now - eps || (now <= s->best_now + eps && pend < s->best_pending);
+	if (better) {
+		s->best = w;
+		s->best_seconds = t;
+		s->best_now = now;
+		s->best_pending = pend;
+	}
+}
+
+/* A free operand comes in any sharding; the arrows say which ones to think of. */
+static void offer_free(struct part *p, const struct op *op, struct value *v, shardings *list)
+{
+	const struct info *i = info_of(p, v);
+	bool time = op->phase == FORWARD || op->phase == BACKWARD;
+
+	if (i->how == H_WITH)
+		i = info_of(p, i->from);
+	if (i->how != H_FREE || !v->nd)
+		return;
+	struct sharding sh = place_by_arrows(p->m, v->name, v->nd, v->d, time);
+	PUSH(p->m->mem, list, sh);
+}
+
+struct work choose_work(struct part *p, struct op *op)
+{
+	struct search s = { .p = p, .op = op, .best_seconds = 1e300 };
+	int pick[MAX_AXES] = { 0 }, i = 0;
+
+	s.have = NEWN(p->m->mem, shardings, op->nin ? op->nin : 1);
+	for (uint32_t k = 0; k < op->nin; k++) {
+		available(p, op->in[k], &s.have[k]);
+		offer_free(p, op, op->in[k], &s.have[k]);
+	}
+	for (uint32_t a = 0; a < p->m->axes.n; a++) {
+		struct options o;
+
+		if (p->m->axes.at[a].time || p->m->axes.at[a].size == 1)
+			continue;
+		o = axis_options(p, op, (int)a, s.have);
+		if (o.n == 1)
+			continue;
+		s.axis[s.naxis] = (int)a;
+		s.opt[s.naxis++] = o;
+	}
+	s.best = work_empty(op);
+	while (i >= 0) {
+		try_work(&s, pick);
+		for (i = s.naxis - 1; i >= 0; i--) {
+			if (++pick[i] < s.opt[i].n)
+				break;
+			pick[i] = 0;
+		}
+	}
+	return s.best;
+}
+
+struct work mirror_work(struct part *p, struct op *op, const struct work *of)
+{
+	struct work w = work_empty(op);
+
+	for (int i = 0; i < w.nd; i++)
+		if (!closed(op, w.d[i]))
+			w.on[i] = *on(of, w.d[i]);
+	set_time(p, op, &w);
+	return w;
+}
+
+/* -- hints: what the readers of a value want of it, one sweep from the end -- */
+
+static void hint_like(struct part *p, struct value *v, const struct value *like, const struct sharding *sh,
+		      const struct info *from, dimid renamed_from, dimid renamed_to)
+{
+	struct info *i = info_of(p, v);
+
+	for (int k = 0; k < v->nd; k++) {
+		int pos = dim_pos(like, v->d[k] == renamed_from ? renamed_to : v->d[k]);
+
+		for (uint32_t a = 0; pos >= 0 && a < p->m->axes.n; a++)
+			if ((sh && axes_has(&sh->on[pos], (int)a)) || (from && from->hint[a] >> pos & 1))
+				i->hint[a] |= (uint16_t)(1u << k);
+	}
+}
+
+static void hint_operands(struct part *p, struct op *op)
+{
+	for (uint32_t k = 0; k < op->nout; k++) {
+		struct value *out = op->out[k];
+		const struct sharding *sh = out->placed ? &out->sh : NULL;
+		const struct info *from = out->placed ? NULL : info_of(p, out);
+
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (op->code == OP_RENAME)
+				hint_like(p, op->in[i], out, sh, from, op->at.dims.d[0], op->at.tos.d[0]);
+			else
+				hint_like(p, op->in[i], out, sh, from, NODIM, NODIM);
+	}
+}
+
+void set_hints(struct part *p, struct block *block)
+{
+	for (struct op *op = block->last; op; op = op->prev) {
+		if (op->phase > FORWARD)
+			continue;
+		if (op->code != OP_REPEAT) {
+			hint_operands(p, op);
+			continue;
+		}
+		for (int64_t i = 0; i < op->at.ncarry; i++) {
+			struct value *arg = op->body->args.at[i];
+
+			if (!arg->placed)
+				continue;
+			hint_like(p, op->in[i], arg, &arg->sh, NULL, NODIM, NODIM);
+			hint_like(p, op->body->yields.at[i], arg, &arg->sh, NULL, NODIM, NODIM);
+		}
+		set_hints(p, op->body);
+	}
+}
