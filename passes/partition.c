@@ -9,6 +9,7 @@
 #include "passes/partition.h"
 
 #include "passes/microbatch.h"
+#include "passes/place.h"
 
 static void part_block(struct part *p, struct block *block);
 
@@ -164,37 +165,70 @@ static void find_home(struct accum *a)
 		}
 }
 
-static bool same_split(const struct sharding *x, const struct sharding *y, int nd)
+/* sh, given in the order of y's dims, in the order of x's; dims that y lacks are whole. */
+static struct sharding in_order_of(const struct value *x, const struct value *y, const struct sharding *sh)
 {
-	for (int i = 0; i < nd; i++)
-		if (!axes_equal(&x->on[i], &y->on[i]))
+	struct sharding r = { .sum = sh->sum, .max = sh->max };
+
+	for (int k = 0; k < x->nd; k++)
+		if (dim_pos(y, x->d[k]) >= 0)
+			r.on[k] = sh->on[dim_pos(y, x->d[k])];
+	return r;
+}
+
+/* May x, with sharding sh, join a group (in the order of v)? It may lack dims of v: it is
+ * broadcast along them. */
+static bool joins(const struct value *v, const struct sharding *group, const struct value *x,
+		  const struct sharding *sh)
+{
+	for (int i = 0; i < x->nd; i++)
+		if (!axes_equal(&group->on[dim_pos(v, x->d[i])], &sh->on[i]))
 			return false;
-	return x->max == y->max;
+	return !(sh->sum & sharding_axes(group, v->nd)) && sh->max == group->max;
 }
 
 /* Contributions that are split alike share a group: one that is whole where another is pending
  * is made pending, for free. */
-static void add_contribution(struct accum *a, struct value *v)
+static void add_contribution(struct accum *a, struct value *x)
 {
 	struct part *p = a->p;
+	struct value *v = a->op->out[0];
 	shardings list = { 0 };
-	struct info *i = info_of(p, v);
+	struct info *i = info_of(p, x);
 
 	if (i->how == H_WILD) {
-		a->wild = v;
+		a->wild = x;
 		return;
 	}
-	available(p, v, &list);
+	available(p, x, &list);
 	struct sharding sh = list.n ? list.at[0] : (struct sharding){ .sum = 0 };
 	for (uint32_t g = 0; g < a->group.n; g++)
-		if (i->how == H_FREE || same_split(&a->group.at[g].sh, &sh, v->nd)) {
+		if (i->how == H_FREE || joins(v, &a->group.at[g].sh, x, &sh)) {
 			a->group.at[g].sh.sum |= i->how == H_FREE ? 0 : sh.sum;
-			PUSH(p->m->mem, &a->group.at[g].old, v);
+			PUSH(p->m->mem, &a->group.at[g].old, x);
 			return;
 		}
-	struct group g = { .sh = sh };
-	PUSH(p->m->mem, &g.old, v);
+	struct group g = { .sh = in_order_of(v, x, &sh) };
+	PUSH(p->m->mem, &g.old, x);
 	PUSH(p->m->mem, &a->group, g);
+}
+
+/* Whole contributions first, then those that are broadcast, then free ones. */
+static void add_contributions(struct accum *a)
+{
+	for (int round = 0; round < 3; round++)
+		for (uint32_t i = 0; i < a->op->nin; i++) {
+			struct value *x = a->op->in[i];
+			int rank = info_of(a->p, x)->how == H_FREE ? 2 : x->nd < a->op->out[0]->nd;
+
+			if (rank == round)
+				add_contribution(a, x);
+		}
+}
+
+static bool same_order(const struct value *x, const struct value *y)
+{
+	return x->nd == y->nd && memcmp(x->d, y->d, x->nd * sizeof *x->d) == 0;
 }
 
 static struct value *sum_of(struct accum *a, uint32_t n, struct value **in, const struct sharding *sh)
@@ -202,7 +236,7 @@ static struct value *sum_of(struct accum *a, uint32_t n, struct value **in, cons
 	struct part *p = a->p;
 	struct value *v = a->op->out[0];
 
-	if (n == 1)
+	if (n == 1 && same_order(in[0], v))
 		return in[0];
 	struct builder b = p->scope->b;
 	b.span = a->op->span;
@@ -220,36 +254,19 @@ static struct value *group_sum(struct accum *a, struct group *g, const struct sh
 {
 	struct part *p = a->p;
 	struct value **in = NEWN(p->m->mem, struct value *, g->old.n), *v = a->op->out[0];
-	struct value *part = NEW(p->m->mem, struct value);
 
 	for (uint32_t i = 0; i < g->old.n; i++) {
-		struct value *x = g->old.at[i];
-		struct sharding sh = { .sum = g->sh.sum, .max = g->sh.max };
+		struct sharding sh = in_order_of(g->old.at[i], v, &g->sh);
 
-		for (int k = 0; k < x->nd; k++)
-			sh.on[k] = g->sh.on[dim_pos(g->old.at[0], x->d[k])];
-		in[i] = get_version(p, x, &sh);
+		in[i] = get_version(p, g->old.at[i], &sh);
 	}
-	/* v, x may list their dims in another order */
-	struct sharding mine = { .sum = g->sh.sum, .max = g->sh.max };
-	for (int k = 0; k < v->nd; k++)
-		mine.on[k] = g->sh.on[dim_pos(g->old.at[0], v->d[k])];
-	struct value *sum = sum_of(a, g->old.n, in, &mine);
-	*part = *v;
-	part->aux = NULL;
-	set_info(p, part, H_MADE, NULL);
-	add_version(p, part, sum);
-	if (g->old.n == 1 && !same_dims(sum, v))
-		die("a contribution with other dims");
-	struct sharding want = { .sum = to->sum, .max = to->max };
-	for (int k = 0; k < sum->nd; k++)
-		want.on[k] = to->on[dim_pos(v, sum->d[k])];
-	*part = *sum;
-	part->aux = NULL;
-	part->name = v->name;
-	set_info(p, part, H_MADE, NULL);
-	add_version(p, part, sum);
-	return get_version(p, part, &want);
+	struct value *sum = sum_of(a, g->old.n, in, &g->sh);
+	struct value *old = NEW(p->m->mem, struct value); /* the sum as something that has versions */
+	*old = *v;
+	old->aux = NULL;
+	set_info(p, old, H_MADE, NULL);
+	add_version(p, old, sum);
+	return get_version(p, old, to);
 }
 
 static void part_accum(struct part *p, struct op *op)
@@ -257,19 +274,13 @@ static void part_accum(struct part *p, struct op *op)
 	struct accum a = { .p = p, .op = op };
 	struct value *v = op->out[0];
 
-	for (uint32_t i = 0; i < op->nin; i++)
-		if (info_of(p, op->in[i])->how != H_FREE)
-			add_contribution(&a, op->in[i]);
-	for (uint32_t i = 0; i < op->nin; i++)
-		if (info_of(p, op->in[i])->how == H_FREE)
-			add_contribution(&a, op->in[i]);
+	add_contributions(&a);
 	find_home(&a);
 	struct sharding to = { .sum = 0 };
 	if (a.has_home)
 		to = a.home;
 	else if (a.group.n)
-		for (int k = 0; k < v->nd; k++)
-			to.on[k] = a.group.at[0].sh.on[dim_pos(a.group.at[0].old.at[0], v->d[k])];
+		to = a.group.at[0].sh;
 	int t = time_axis(p->m);
 	for (uint32_t g = 0; g < a.group.n; g++)
 		to.sum |= a.has_home ? (t >= 0 ? a.group.at[g].sh.sum & 1u << t : 0) : a.group.at[g].sh.sum;
@@ -356,6 +367,21 @@ static void part_yields(struct part *p, struct op *op, struct op *new)
 	}
 }
 
+/* The gradient of a param whose accumulator is sharded: brought to `home` (a slice of it where v
+ * is one iteration's), still pending over the microbatches. */
+static void reduce_early(struct part *p, const struct value *named, struct value *v)
+{
+	int t = time_axis(p->m);
+
+	if (!named->placed || !named->name || strncmp(named->name, "d:", 2) ||
+	    !reduced_each_microbatch(p->m, named->name + 2))
+		return;
+	struct sharding home = in_order_of(v, named, &named->sh);
+	if (t >= 0)
+		home.sum |= 1u << t;
+	get_version(p, v, &home);
+}
+
 static void part_repeat(struct part *p, struct op *op)
 {
 	struct scope *up = p->scope, *s = NEW(p->m->mem, struct scope);
@@ -378,6 +404,8 @@ static void part_repeat(struct part *p, struct op *op)
 	part_args(p, op, new);
 	part_block(p, op->body);
 	part_yields(p, op, new);
+	for (uint32_t i = nc; op->phase == BACKWARD && i < op->nout; i++)
+		reduce_early(p, op->out[i], op->body->yields.at[i]);
 	s->open = false;
 	p->scope = up;
 	p->reader = op;
@@ -407,6 +435,7 @@ static void part_accumulate(struct part *p, struct op *op)
 	uint32_t time = t < 0 ? 0 : 1u << t, best = 0;
 	double least = 1e30;
 
+	reduce_early(p, v, op->in[0]);
 	available(p, op->in[0], &list);
 	for (uint32_t k = 0; k < list.n; k++) {
 		struct sharding sh = list.at[k];

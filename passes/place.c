@@ -297,6 +297,17 @@ struct sharding refine_by_kind(const struct module *m, const char *name, int nd,
 	return sh;
 }
 
+bool reduced_each_microbatch(const struct module *m, const char *param)
+{
+	for (uint32_t i = 0; i < m->arrows.n; i++) {
+		const struct arrow *a = &m->arrows.at[i];
+
+		if ((a->what == W_GRADS || a->what == W_PARAMS) && !a->host && !a->none && arrow_matches(a, param))
+			return true;
+	}
+	return false;
+}
+
 /* -- anchors -- */
 
 static void place_buffer(const struct module *m, struct buffer *b)

@@ -14,6 +14,10 @@ struct sharding place_by_arrows(const struct module *m, const char *name, int nd
 struct sharding refine_by_kind(const struct module *m, const char *name, int nd, const dimid *d,
 			       struct sharding sh, enum arrow_what what);
 
+/* Does a `grads` or `params` arrow hold for this param? Then its gradient is reduced to its home in
+ * each microbatch and accumulated there; else it is accumulated pending, and reduced once a step. */
+bool reduced_each_microbatch(const struct module *m, const char *param);
+
 bool is_repeat_dim(const struct module *m, dimid d);
 /* Shell pattern: * and ? match any text. */
 bool glob_match(const char *pattern, const char *name);
