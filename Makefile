@@ -1,0 +1,132 @@
+# ptc: `make` builds build/ptc, `make check` builds and tests everything, `make demo` shows it.
+# GNU make. CC, CFLAGS, LDFLAGS, LDLIBS are yours; SAN=address|thread builds in build/asan,
+# build/tsan; CI=true makes warnings errors; V=1 shows the commands.
+
+MAKEFLAGS += -r
+SAN ?=
+CI ?=
+V ?=
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+DATADIR ?= $(PREFIX)/share/ptc
+CFLAGS ?= -O2 -g
+FLEX ?= flex
+BISON ?= bison
+
+Q := $(if $(V),,@)
+GEN := build/gen
+BUILD := build$(if $(SAN),/$(if $(filter thread,$(SAN)),tsan,asan))
+comma := ,
+SANFLAGS := $(if $(filter address,$(SAN)),-fno-omit-frame-pointer -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined,$(if $(SAN),-fno-omit-frame-pointer -fsanitize=$(SAN)))
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
+	-Wwrite-strings -Wpointer-arith -Wundef -Wvla -Wformat=2 $(if $(filter true,$(CI)),-Werror)
+COMMON := -std=c17 -D_GNU_SOURCE -I. -I$(GEN) -fno-common -pthread $(SANFLAGS)
+ALL_CFLAGS = $(COMMON) $(WARN) $(CPPFLAGS) $(CFLAGS) -MMD -MP
+GEN_CFLAGS = $(COMMON) -Wall -Wno-unused-function -Wno-unused-but-set-variable $(CPPFLAGS) $(CFLAGS) -MMD -MP
+ALL_LDLIBS = -ldnnl -ljansson -lpthread -lm -ldl $(LDLIBS)
+
+# The driver (ptc.c, cmd_*.c) sees all folders; the rest of frontend/ sees only ir/.
+DRIVER := $(wildcard frontend/ptc.c frontend/cmd_*.c)
+SRC_frontend := $(filter-out $(DRIVER) frontend/parse.c frontend/scan.c,$(wildcard frontend/*.c))
+SRC_ir := $(wildcard ir/*.c)
+SRC_passes := $(wildcard passes/*.c)
+SRC_codegen := $(wildcard codegen/*.c)
+SRC_runtime := $(wildcard runtime/*.c)
+PARSER := $(if $(wildcard frontend/parse.y),parse scan)
+INCS := $(patsubst codegen/%.inc,$(GEN)/%_inc.h,$(wildcard codegen/*.inc))
+GENH := $(PARSER:%=$(GEN)/%.h) $(INCS) $(if $(wildcard examples/hardware.pdsl),$(GEN)/hardware_pdsl.h)
+
+# Archives in linking order; `make unit PARTS=ir` links tests against some of them only.
+PARTS ?= runtime codegen passes frontend ir
+ARCHIVES = $(PARTS:%=$(BUILD)/lib%.a)
+OBJ = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+UNIT := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
+PACKAGES := gcc libc6-dev flex bison libdnnl-dev libjansson-dev libcmocka-dev jq
+
+.PHONY: all demo check deps check-includes unit bench clean install FORCE
+.SECONDARY:
+.DELETE_ON_ERROR:
+all: $(BUILD)/ptc
+
+$(BUILD)/ptc: $(call OBJ,$(DRIVER)) $(foreach p,runtime codegen passes frontend ir,$(BUILD)/lib$(p).a)
+	@echo "  link    $@"
+	$(Q)$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(ALL_LDLIBS)
+
+# An archive depends on the list of its members, so that a file taken away leaves it too.
+define ARCHIVE
+$(BUILD)/lib$(1).a: $(call OBJ,$(SRC_$(1))) $(2) $(BUILD)/obj/$(1).list
+	@echo "  archive $$@"
+	$$(Q)rm -f $$@ && $$(AR) rcs $$@ $$(filter %.o,$$^)
+$(BUILD)/obj/$(1).list: FORCE
+	$$(Q)mkdir -p $$(@D) && echo '$(SRC_$(1))' | cmp -s - $$@ || echo '$(SRC_$(1))' > $$@
+endef
+$(foreach p,ir passes codegen runtime,$(eval $(call ARCHIVE,$(p),)))
+$(eval $(call ARCHIVE,frontend,$(PARSER:%=$(BUILD)/obj/gen/%.o)))
+
+$(BUILD)/obj/%.o: %.c | $(GENH)
+	@mkdir -p $(@D)
+	@echo "  cc      $<"
+	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(BUILD)/obj/gen/%.o: $(GEN)/%.c | $(GENH)
+	@mkdir -p $(@D)
+	@echo "  cc      $<"
+	$(Q)$(CC) $(GEN_CFLAGS) -c -o $@ $<
+
+$(GEN)/parse.c $(GEN)/parse.h &: frontend/parse.y
+	@mkdir -p $(GEN)
+	@echo "  bison   $<"
+	$(Q)$(BISON) -Wall --defines=$(GEN)/parse.h -o $(GEN)/parse.c $<
+
+$(GEN)/scan.c $(GEN)/scan.h &: frontend/scan.l
+	@mkdir -p $(GEN)
+	@echo "  flex    $<"
+	$(Q)$(FLEX) --header-file=$(GEN)/scan.h -o $(GEN)/scan.c $<
+
+# Texts that the program carries: `static const char NAME[]`, one C string a line.
+EMBED = @mkdir -p $(GEN); { echo 'static const char $(1)[] ='; \
+	sed -e 's/\\/\\\\/g; s/"/\\"/g; s/?/\\?/g; s/^/"/; s/$$/\\n"/' $<; echo ';'; } > $@
+$(GEN)/hardware_pdsl.h: examples/hardware.pdsl
+	$(call EMBED,hardware_pdsl)
+$(GEN)/%_inc.h: codegen/%.inc
+	$(call EMBED,$*_inc)
+
+# Every tests/unit/*.c is one cmocka program.
+$(BUILD)/unit/%: tests/unit/%.c $(ARCHIVES)
+	@mkdir -p $(@D)
+	@echo "  cc      $<"
+	$(Q)$(CC) $(ALL_CFLAGS) -MF $@.d -MT $@ -o $@ $< $(ARCHIVES) $(LDFLAGS) -lcmocka $(ALL_LDLIBS)
+
+unit: $(UNIT)
+	$(Q)BUILD=$(BUILD) tests/unit.sh
+
+check: deps
+	$(Q)$(MAKE) --no-print-directory all $(UNIT)
+	$(Q)BUILD=$(BUILD) MAKE="$(MAKE)" tests/check.sh
+
+check-includes:
+	$(Q)tests/includes.sh
+
+demo: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/demo.sh
+
+bench: all
+	$(Q)tests/bench.sh
+
+# Debian's package names; quiet when nothing is missing.
+deps:
+	$(Q)missing=; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	[ -z "$$missing" ] || { echo "  apt-get install$$missing"; \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; }
+
+install: all
+	install -D -m 755 $(BUILD)/ptc $(DESTDIR)$(BINDIR)/ptc
+	install -d $(DESTDIR)$(DATADIR)/examples
+	install -m 644 examples/*.pdsl $(DESTDIR)$(DATADIR)/examples
+
+clean:
+	rm -rf build
+
+-include $(wildcard $(BUILD)/obj/*/*.d $(BUILD)/unit/*.d)

@@ -1,0 +1,87 @@
+#!/bin/sh
+# The command line: exit statuses, messages, and what is printed for programs.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib.sh
+
+says() { # NAME STATUS TEXT COMMAND...: TEXT is on stdout or stderr
+	name=$1 status=$2 text=$3
+	shift 3
+	expect "$name" "$status" "$@" || return
+	if cat "$TMP/out" "$TMP/err" | grep -qF -e "$text"; then
+		ok "$name"
+	else
+		{
+			echo "expected: $text"
+			cat "$TMP/out" "$TMP/err"
+		} >"$TMP/why"
+		bad "$name" "$TMP/why"
+	fi
+}
+
+mini=tests/equiv/mlp.pdsl
+gpt=tests/equiv/gpt.pdsl
+says "no arguments" 2 "ptc model.pdsl -o plan" "$PTC"
+says "help" 0 "ptc model.pdsl -o plan" "$PTC" --help
+says "help of a command" 0 "--log-every" "$PTC" run --help
+says "unknown command" 2 "did you mean 'check'" "$PTC" chekc
+says "unknown option" 2 "did you mean '--mesh'" "$PTC" check $mini --mehs dp=2
+says "no file" 2 "no file given" "$PTC" explain
+says "two files" 2 "one file is enough" "$PTC" show $mini $gpt
+says "no value" 2 "a value is missing" "$PTC" $mini -o
+says "a word for a number" 2 "--steps can't be 'ten'" "$PTC" run $mini --steps ten
+says "steps are needed" 2 "how many steps" "$PTC" run $mini
+says "a missing file" 1 "No such file" "$PTC" show nowhere.pdsl
+says "a missing plan" 1 "nowhere.plan" "$PTC" run nowhere.plan --steps 1
+says "a folder" 1 "error" "$PTC" opt tests
+says "check wants a model" 1 "is no model" "$PTC" check tests/data/text.txt
+says "an unknown axis" 1 "axis" "$PTC" $mini --mesh zz=2 -o "$TMP/plan"
+says "an unknown plan" 1 "plan" "$PTC" $mini --plan zz -o "$TMP/plan"
+says "an unknown dim" 1 "zz" "$PTC" $mini --set zz=2 -o "$TMP/plan"
+says "an unknown pass" 1 "zz" "$PTC" show $mini --after zz
+says "no data" 1 "--data" "$PTC" run $gpt --steps 1
+says "dump after a pass" 0 "%0 = " "$PTC" $mini --dump-after partition -o "$TMP/plan"
+says "verify" 0 "compiled in" "$PTC" $gpt --mesh dp=2,tp=2 --plan all --verify -o "$TMP/plan"
+says "an unwritable plan" 1 "error" "$PTC" $mini -o /nowhere/plan
+
+# explain --json
+if expect "explain --json" 0 "$PTC" explain $gpt --mesh dp=2,tp=2 --plan all --json; then
+	if jq -e '.ranks == 4 and .params > 0 and .flops.model > 0 and .flops.model == .flops.causal
+		and .memory.peak > 0 and (.comm | length) > 0 and all(.comm[]; .op and .axis and .count > 0 and .bytes >= 0 and .why)' \
+		"$TMP/out" >/dev/null 2>"$TMP/why"; then ok "explain --json"; else bad "explain --json" "$TMP/out"; fi
+fi
+# run --json
+if expect "run --json" 0 "$PTC" run $gpt --mesh dp=2,tp=2 --plan all --set vocab=256 --data tests/data/text.txt --steps 3 --json \
+	--save "$TMP/p"; then
+	if jq -es '(map(select(.step != null)) | length) == 3 and (.[-1].summary | .steps == 3 and (.peak_bytes | length) == 4
+		and (.peak_bytes == .predicted_peak_bytes) and (.comm | length) > 0)' "$TMP/out" >/dev/null 2>"$TMP/why"
+	then ok "run --json"; else bad "run --json" "$TMP/out"; fi
+fi
+# --save, --init: the same params again, and another layout goes on from them
+args="run $gpt --set vocab=256 --data tests/data/text.txt --json"
+# shellcheck disable=SC2086
+if expect "save" 0 "$PTC" $args --mesh dp=2 --steps 0 --save "$TMP/a" &&
+	expect "init" 0 "$PTC" $args --mesh tp=2 --steps 0 --init "$TMP/a" --save "$TMP/b"; then
+	if cmp -s "$TMP/a" "$TMP/b"; then ok "--save, --init: the same bytes"; else bad "--save, --init: the same bytes"; fi
+	head -c 100 "$TMP/a" >"$TMP/c"
+	says "a short safetensors file" 1 "error" "$PTC" $args --steps 0 --init "$TMP/c"
+fi
+
+# Every reduction that is dropped on all ranks is found, with its line and why it was there.
+n=0
+while [ $n -lt 200 ]; do
+	PTC_TEST_DROP=$n "$PTC" check --evaluator $gpt --mesh dp=2,tp=2 --plan all >"$TMP/out" 2>"$TMP/err" </dev/null
+	status=$?
+	! grep -q 'there is no such reduction' "$TMP/err" || break
+	if [ $status = 1 ] && grep -q '\.pdsl:[0-9]*:[0-9]*: error: ' "$TMP/err" && grep -q 'note: made by' "$TMP/err"; then
+		ok "dropped reduction $n"
+	else
+		bad "dropped reduction $n (status $status)" "$TMP/err"
+	fi
+	n=$((n + 1))
+done
+[ $n -gt 10 ] || bad "there are reductions to drop"
+PTC_TEST_DROP=4
+export PTC_TEST_DROP
+says "dropped reduction, all of check" 1 "not the same" "$PTC" check $gpt --mesh dp=2,tp=2 --plan all
+unset PTC_TEST_DROP
+finish

@@ -1,0 +1,87 @@
+#!/bin/sh
+# Every layout computes the step of one rank: `ptc check` over models, meshes, plans, sizes that
+# do and do not divide, and microbatches. `run.sh [--long]`; a line of the table is one check.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib.sh
+
+check() {
+	model=$1
+	shift
+	if expect "check $model $*" 0 timeout 120 "$PTC" check "tests/equiv/$model.pdsl" "$@"; then
+		ok "check $model $*"
+	fi
+}
+
+while read -r model options; do
+	case $model in
+	'' | '#'*) continue ;;
+	esac
+	# shellcheck disable=SC2086
+	check "$model" $options
+done <<TABLE
+# data parallel
+gpt   --mesh dp=2
+gpt   --mesh dp=3 --set batch=6
+gpt   --mesh dp=4
+gpt   --mesh dp=8 --set batch=8
+llama --mesh dp=2
+llama --mesh dp=4
+mlp   --mesh dp=2
+mlp   --mesh dp=3
+mlp   --mesh dp=4
+mlp   --mesh dp=8
+# tensor parallel
+gpt   --mesh tp=2
+gpt   --mesh tp=3
+gpt   --mesh tp=4
+llama --mesh tp=2
+llama --mesh tp=3
+llama --mesh tp=4
+mlp   --mesh tp=2
+mlp   --mesh tp=3
+mlp   --mesh tp=4 --plan zero
+# sequence parallel
+gpt   --mesh tp=2 --plan sp
+gpt   --mesh tp=4 --plan sp
+llama --mesh tp=2 --plan sp
+llama --mesh tp=4 --plan sp
+# both, with and without seq -> tp and optimizer -> dp
+gpt   --mesh dp=2,tp=2
+gpt   --mesh dp=2,tp=2 --plan sp
+gpt   --mesh dp=2,tp=2 --plan zero
+gpt   --mesh dp=2,tp=2 --plan all
+llama --mesh dp=2,tp=2
+llama --mesh dp=2,tp=2 --plan sp
+llama --mesh dp=2,tp=2 --plan zero
+llama --mesh dp=2,tp=2 --plan all
+mlp   --mesh dp=2,tp=2
+mlp   --mesh dp=2,tp=2 --plan zero
+gpt   --mesh dp=4 --plan zero
+gpt   --mesh dp=3 --plan zero
+# sizes that do not divide
+gpt   --mesh tp=4 --set vocab=23
+gpt   --mesh dp=2,tp=2 --plan all --set vocab=23
+gpt   --mesh tp=2 --plan sp --set seq=7
+gpt   --mesh dp=2,tp=2 --plan all --set seq=7,vocab=23
+gpt   --mesh tp=4 --set heads=3
+gpt   --mesh tp=2 --plan sp --set heads=3,ff=33
+gpt   --mesh dp=2,tp=3 --plan all --set batch=3,seq=7,vocab=23,heads=4,ff=31
+gpt   --mesh dp=4 --set batch=3
+mlp   --mesh dp=4,tp=3 --plan zero --set batch=7,hidden=11,class=5
+llama --mesh tp=4 --plan sp --set kv=1,group=2
+llama --mesh tp=4 --set kv=2,group=3,seq=7,vocab=23
+llama --mesh dp=2,tp=4 --plan all --set kv=2,group=2
+llama --mesh tp=6 --set kv=2,group=3
+# microbatches, where parts have no, one and all labels
+gpt   --set batch=4,microbatches=2
+gpt   --set batch=4,microbatches=4
+gpt   --set batch=4,masked=1,microbatches=1
+gpt   --set batch=4,masked=1,microbatches=2
+gpt   --set batch=4,masked=1,microbatches=4
+gpt   --mesh dp=2 --set batch=8,masked=1,microbatches=4
+gpt   --mesh dp=2,tp=2 --plan all --set batch=8,masked=1,microbatches=2
+gpt   --mesh dp=2 --set batch=7,masked=1,microbatches=2
+llama --mesh dp=2,tp=2 --plan all --set batch=8,microbatches=4
+mlp   --mesh dp=2 --plan zero --set microbatches=3
+TABLE
+finish

@@ -1,0 +1,32 @@
+#!/bin/sh
+# The plan of GPT-2 does not grow with layers or ranks, nor does what the compiler does for it.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib.sh
+
+compiled() { # NAME OPTIONS...: $TMP/NAME.plan, $TMP/NAME.pir
+	case_name=$1
+	shift
+	expect "compile $case_name" 0 "$PTC" examples/gpt2.pdsl -o "$TMP/$case_name.plan" "$@" || return 1
+	expect "show $case_name" 0 "$PTC" show "$TMP/$case_name.plan" -o "$TMP/$case_name.pir"
+}
+
+same_size() { # A B: within 1 %
+	for kind in plan pir; do
+		a=$(wc -c <"$TMP/$1.$kind") b=$(wc -c <"$TMP/$2.$kind")
+		if [ $((a * 100)) -le $((b * 101)) ] && [ $((b * 100)) -le $((a * 101)) ]; then
+			ok "$kind of $1 and $2: $a, $b bytes"
+		else
+			bad "$kind of $1 and $2: $a, $b bytes"
+		fi
+	done
+	a=$(grep -c ' = ' "$TMP/$1.pir") b=$(grep -c ' = ' "$TMP/$2.pir")
+	if [ "$a" = "$b" ]; then ok "$a ops for $1 and $2"; else bad "ops of $1 and $2: $a, $b"; fi
+}
+
+if compiled layers-12 --mesh dp=2,tp=4 --set layers=12 && compiled layers-96 --mesh dp=2,tp=4 --set layers=96; then
+	same_size layers-12 layers-96
+fi
+if compiled ranks-8 --mesh dp=2,tp=4 --set batch=16384 && compiled ranks-4096 --mesh dp=1024,tp=4 --set batch=16384; then
+	same_size ranks-8 ranks-4096
+fi
+finish
