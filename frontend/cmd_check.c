@@ -1,0 +1,501 @@
+/* frontend/cmd_check.c - ptc check model.pdsl: the plan against its one-rank twin.
+ *
+ * On the reference evaluator, then on the runtime; then the runtime's kernels against the
+ * evaluator, both on one rank. For each step both sides start from the twin's params and states
+ * and run it two times: once for the loss and the gradients, once with the optimizer fed the
+ * twin's gradients, for what it makes of them (probe buffers PATH:grad and PATH:given carry
+ * them). So a difference is found where it is made. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "frontend/cmd_compare.h"
+#include "ir/rng.h"
+
+enum { STEPS = 2, BUDGET = 100000000 };
+
+/* A named value of the twin, in one iteration. */
+struct seen {
+	const char *name;
+	struct span at;
+	int64_t iter;
+	const struct tensor *t;
+};
+
+struct check {
+	struct session *s;
+	struct arena *mem; /* of one step */
+	struct side *plan, *twin;
+	const char *where;
+	double slack;      /* times the bound */
+	VEC(struct seen) seen;
+	double largest;    /* of the twin's gradients */
+	int errors;
+	/* the largest differences, as shares of what is allowed */
+	double scalar, gradient, update;
+	const char *gradient_of, *update_of;
+	double loss, norm;
+};
+
+static bool is_saved(const struct buffer *b)
+{
+	return b->role == B_PARAM || b->role == B_STATE || b->role == B_OPT;
+}
+
+static bool is_probe(const struct buffer *b, const char *end)
+{
+	size_t n = strlen(b->name), k = strlen(end);
+
+	return b->role == B_PROBE && n >= k && streq(b->name + n - k, end);
+}
+
+static struct difference differ(struct check *c, enum quantity q, const struct tensor *a, const struct tensor *b)
+{
+	struct difference d = compare(q, c->twin->m->precision, a, b, c->largest);
+
+	d.bound *= c->slack;
+	d.bad = !(d.error <= d.bound);
+	return d;
+}
+
+static void note_worst(double *worst, const char **of, const struct difference *d, const char *name)
+{
+	double share = d->error == 0 ? 0 : d->bound > 0 ? d->error / d->bound : INFINITY;
+
+	if (!(share <= *worst)) {
+		*worst = share;
+		if (of)
+			*of = name;
+	}
+}
+
+/* -- what is said about a difference -- */
+
+static void say_difference(struct check *c, struct span at, const char *what, const struct difference *d,
+			   int64_t step, const struct op *by)
+{
+	struct diag *diag = &c->s->diag;
+	const char *unit = c->twin->m->precision == BF16 ? "bf16 " : "";
+	double n = ulps(d->a, d->b) / (c->twin->m->precision == BF16 ? 65536 : 1);
+
+	c->errors++;
+	if (d->at < 0)
+		diag_error(diag, at, "%s differs in size (step %lld, %s)", what, (long long)step, c->where);
+	else
+		diag_error(diag, at, "%s differs: %.9g is %.9g on one rank, %.0f %sulps apart (bound %.3g; element %lld, step %lld, %s)",
+			   what, d->a, d->b, n, unit, d->bound, (long long)d->at, (long long)step, c->where);
+	if (by)
+		diag_note(diag, by->span, "made by %s", by->why);
+}
+
+/* -- what both sides are given -- */
+
+static struct tensor *drawn(struct check *c, const struct buffer *b, int64_t step)
+{
+	const struct module *m = c->twin->m;
+	struct tensor *t = tensor_like(c->mem, m, b->nd, b->d);
+	int64_t row = b->nd > 1 ? dim_size(m, b->d[b->nd - 1]) : 1;
+	uint64_t seed = (uint64_t)c->s->opt->seed;
+	uint64_t key = stream_key(seed, b->next_of ? b->next_of : b->name);
+
+	for (int64_t i = 0; i < t->count; i++) {
+		/* `next` reads the same stream further on, for which there is room behind every row */
+		uint64_t at = (uint64_t)(i / row * (row + 64) + i % row + (b->next_of ? b->next_k : 0));
+
+		if (b->tokens)
+			t->x[i] = floor(rng_uniform(key, at, (uint32_t)step, 0) * (double)b->tokens);
+		else if (is_float(b->dt))
+			t->x[i] = (float)rng_normal(key, at, (uint32_t)step, 0);
+		if (b->next_of && rng_uniform(stream_key(seed, b->name), (uint64_t)i, (uint32_t)step, 1) < 0.125)
+			t->x[i] = -100;
+	}
+	return t;
+}
+
+static void give(struct check *c, const char *buffer, const struct tensor *t)
+{
+	c->twin->set(c->twin->self, buffer, t);
+	c->plan->set(c->plan->self, buffer, t);
+}
+
+static void give_inputs(struct check *c, int64_t step)
+{
+	const struct module *m = c->twin->m;
+
+	for (uint32_t i = 0; i < m->bufs.n; i++)
+		if (m->bufs.at[i]->role == B_INPUT)
+			give(c, m->bufs.at[i]->name, drawn(c, m->bufs.at[i], step));
+}
+
+static struct tensor **snapshot(struct check *c)
+{
+	const struct module *m = c->twin->m;
+	struct tensor **all = NEWN(c->mem, struct tensor *, m->bufs.n + 1);
+
+	for (uint32_t i = 0; i < m->bufs.n; i++)
+		if (is_saved(m->bufs.at[i]))
+			all[i] = c->twin->get(c->twin->self, c->mem, m->bufs.at[i]->name);
+	return all;
+}
+
+static void restore(struct check *c, struct tensor **all)
+{
+	for (uint32_t i = 0; i < c->twin->m->bufs.n; i++)
+		if (all[i])
+			give(c, c->twin->m->bufs.at[i]->name, all[i]);
+}
+
+/* -- named values, on the evaluator -- */
+
+static void see_twin(void *me, const struct value *v, int64_t iter, const struct tensor *whole, const char *error)
+{
+	struct check *c = me;
+
+	(void)error;
+	if (!v->name || strncmp(v->name, "d:", 2) == 0)
+		return;
+	struct tensor *t = tensor_new(c->mem, whole->nd, whole->size);
+
+	memcpy(t->x, whole->x, sizeof *t->x * (size_t)t->count);
+	struct seen x = { v->name, v->span, iter, t };
+	PUSH(c->mem, &c->seen, x);
+}
+
+static void see_plan(void *me, const struct value *v, int64_t iter, const struct tensor *whole, const char *error)
+{
+	struct check *c = me;
+
+	if (c->errors)
+		return; /* what follows from the first difference is no news */
+	if (error) {
+		c->errors++;
+		diag_error(&c->s->diag, v->span, "%s%s%s: %s", v->name ? "'" : "a value of this line", v->name ? v->name : "",
+			   v->name ? "'" : "", error);
+		const struct op *by = made_by(v);
+
+		if (by)
+			diag_note(&c->s->diag, by->span, "made by %s", by->why);
+		return;
+	}
+	for (uint32_t i = 0; v->name && i < c->seen.n; i++) {
+		const struct seen *x = &c->seen.at[i];
+
+		if (x->iter != iter || !streq(x->name, v->name) || x->at.line != v->span.line || x->at.col != v->span.col)
+			continue;
+		struct difference d = whole->nd == x->t->nd ? differ(c, Q_VALUE, whole, x->t) : (struct difference){ 0 };
+
+		if (d.bad)
+			say_difference(c, v->span, arena_printf(c->mem, "'%s'%s", v->name,
+				       iter ? arena_printf(c->mem, " (iteration %lld)", (long long)iter) : ""), &d, 0, made_by(v));
+		return;
+	}
+}
+
+/* -- a step -- */
+
+static bool run_both(struct check *c, int64_t step, bool watch)
+{
+	struct eval_watch twin = { see_twin, c }, plan = { see_plan, c };
+	const char *why = "";
+
+	c->seen.n = 0;
+	if (!c->twin->step(c->twin->self, step, watch ? &twin : NULL, &why))
+		return diag_error(&c->s->diag, (struct span){ 0 }, "%s, one rank: %s", c->where, why);
+	if (!c->plan->step(c->plan->self, step, watch ? &plan : NULL, &why)) {
+		if (!c->errors)
+			diag_error(&c->s->diag, (struct span){ 0 }, "%s: %s", c->where, why);
+		c->errors++;
+		return false;
+	}
+	return true;
+}
+
+static double scalar_of(struct side *x, const char *key)
+{
+	bool found = false;
+	double v = x->report(x->self, key, &found);
+
+	return found ? v : 0;
+}
+
+static void compare_scalar(struct check *c, const char *key, int64_t step)
+{
+	struct tensor *a = tensor_new(c->mem, 0, NULL), *b = tensor_new(c->mem, 0, NULL);
+
+	a->x[0] = scalar_of(c->plan, key);
+	b->x[0] = scalar_of(c->twin, key);
+	struct difference d = differ(c, Q_SCALAR, a, b);
+
+	note_worst(&c->scalar, NULL, &d, key);
+	if (d.bad && !c->errors)
+		say_difference(c, (struct span){ 0 }, arena_printf(c->mem, "%s", key), &d, step, NULL);
+}
+
+/* Where the plan writes this buffer: the value that differed. */
+static const struct op *made_buffer(const struct module *m, const char *buffer)
+{
+	for (const struct op *op = m->top.first; op; op = op->next)
+		if (op->code == OP_WRITE && streq(op->at.buf, buffer))
+			return made_by(op->in[0]);
+	return NULL;
+}
+
+static void compare_buffers(struct check *c, enum quantity q, int64_t step)
+{
+	const struct module *m = c->twin->m;
+
+	for (uint32_t i = 0; i < m->bufs.n; i++) {
+		const struct buffer *b = m->bufs.at[i];
+
+		if (q == Q_GRADIENT ? !is_probe(b, ":grad") : !is_saved(b))
+			continue;
+		struct tensor *want = c->twin->get(c->twin->self, c->mem, b->name);
+		struct tensor *got = c->plan->get(c->plan->self, c->mem, b->name);
+		struct difference d = differ(c, q, got, want);
+
+		if (q == Q_GRADIENT)
+			note_worst(&c->gradient, &c->gradient_of, &d, b->name);
+		else
+			note_worst(&c->update, &c->update_of, &d, b->name);
+		if (d.bad && !c->errors) {
+			const char *what = q == Q_INITIAL ? "initial" : q == Q_GRADIENT ? "gradient" : "updated";
+
+			say_difference(c, b->at, arena_printf(c->mem, "%s '%s'", what, b->name), &d, step,
+				       q == Q_INITIAL ? NULL : made_buffer(c->plan->m, b->name));
+		}
+	}
+}
+
+static void give_gradients(struct check *c)
+{
+	const struct module *m = c->twin->m;
+
+	for (uint32_t i = 0; i < m->bufs.n; i++) {
+		const struct buffer *b = m->bufs.at[i];
+
+		if (!is_probe(b, ":grad"))
+			continue;
+		const char *given = arena_printf(c->mem, "%.*s:given", (int)(strlen(b->name) - 5), b->name);
+
+		give(c, given, c->twin->get(c->twin->self, c->mem, b->name));
+	}
+}
+
+static void find_largest(struct check *c)
+{
+	const struct module *m = c->twin->m;
+
+	c->largest = 0;
+	for (uint32_t i = 0; i < m->bufs.n; i++)
+		if (is_probe(m->bufs.at[i], ":grad"))
+			c->largest = fmax(c->largest, tensor_size(c->twin->get(c->twin->self, c->mem, m->bufs.at[i]->name)));
+}
+
+static bool check_step(struct check *c, int64_t step)
+{
+	give_inputs(c, step);
+	struct tensor **state = snapshot(c);
+
+	restore(c, state);
+	if (!run_both(c, step, true))
+		return false;
+	find_largest(c);
+	compare_scalar(c, "loss", step);
+	compare_scalar(c, "grad_norm", step);
+	compare_buffers(c, Q_GRADIENT, step);
+	c->loss = scalar_of(c->twin, "loss");
+	c->norm = scalar_of(c->twin, "grad_norm");
+	if (c->errors)
+		return false;
+	restore(c, state);
+	give_gradients(c);
+	if (!run_both(c, step, false))
+		return false;
+	compare_buffers(c, Q_UPDATED, step);
+	return !c->errors;
+}
+
+/* False if they differ. */
+static bool check_sides(struct session *s, const char *where, struct side *plan, struct side *twin, double slack)
+{
+	struct check c = { .s = s, .plan = plan, .twin = twin, .where = where, .slack = slack };
+	bool same = true;
+
+	for (int64_t step = 0; same && step < STEPS; step++) {
+		c.mem = arena_new();
+		c.seen.at = NULL;
+		c.seen.n = c.seen.cap = 0;
+		if (step == 0) {
+			compare_buffers(&c, Q_INITIAL, 0);
+			c.update = 0;
+			same = !c.errors;
+		}
+		same = same && check_step(&c, step);
+		if (c.gradient_of)
+			c.gradient_of = arena_strdup(s->mem, c.gradient_of);
+		arena_free(c.mem);
+	}
+	if (same)
+		printf("%-10s loss %-9.6g norm %-9.6g; of the bound: scalars %.1e, gradients %.1e (%s), updates %.1e\n",
+		       where, c.loss, c.norm, c.scalar, c.gradient, c.gradient_of ? c.gradient_of : "none", c.update);
+	fflush(stdout);
+	return same;
+}
+
+/* -- the three modules: the plan, its twin compiled, its twin as lowered -- */
+
+static const char *without_microbatches(struct arena *mem, const char *set)
+{
+	struct text t = { .mem = mem };
+
+	while (set && *set) {
+		size_t n = strcspn(set, ",");
+
+		if (strncmp(set, "microbatches=", 13) != 0)
+			text_put(&t, "%s%.*s", t.n ? "," : "", (int)n, set);
+		set += n + (set[n] == ',');
+	}
+	text_put(&t, "%smicrobatches=1", t.n ? "," : "");
+	return t.s;
+}
+
+static struct module *compile(struct session *s, const struct layout *how, const char *stop_after)
+{
+	struct pass_options po;
+
+	if (!pass_options(s, &po))
+		return NULL;
+	struct module *m = load_model(s, how);
+
+	if (!m)
+		return NULL;
+	po.stop_after = stop_after;
+	m->probes = true;
+	return run_passes(m, &s->diag, &po) ? m : NULL;
+}
+
+static struct module *compile_twin(struct session *s, const struct module *plan, const char *set, const char *stop_after)
+{
+	struct layout how = { s->opt->plan, s->opt->mesh, set };
+	struct diag loud = s->diag;
+
+	if (plan->mesh.n)
+		how.mesh = arena_printf(s->mem, "%s=1", plan->mesh.at[0].name);
+	if (plan->micro > 1)
+		how.set = without_microbatches(s->mem, how.set);
+	diag_init(&s->diag, s->mem, &s->src, NULL); /* its warnings were given for the plan */
+	struct module *m = compile(s, &how, stop_after);
+
+	if (!m)
+		fputs(s->diag.log.s ? s->diag.log.s : "", stderr);
+	s->diag = loud;
+	return m;
+}
+
+/* Test only: PTC_TEST_DROP=N makes the N-th reduction of the plan (from 0) leave its operand as
+ * it is, on every rank. A check that does not find it is none. */
+static void drop(struct module *m, struct block *b, struct op *op)
+{
+	if (op->code == OP_ALL_REDUCE) {
+		op->code = OP_CAST;
+		return;
+	}
+	struct builder at = { m, b, op, op->phase, op->span, op->of };
+	struct value *pending = op->in[0];
+	struct op *cast = op_new(&at, OP_CAST, 1, &pending, 1);
+	struct value *whole = op_type(&at, cast, 0, pending->dt, pending->nd, pending->d);
+
+	whole->sh = pending->sh;
+	whole->kind = pending->kind;
+	for (int i = 0; i < op->at.axes.n; i++)
+		whole->sh.sum &= ~(1u << op->at.axes.a[i]);
+	cast->why = op->why;
+	op->in[0] = whole;
+	op->code = OP_SHARD;
+}
+
+static void drop_reduction(struct module *m, struct block *b, int *left)
+{
+	for (struct op *op = b->first; op; op = op->next) {
+		if ((op->code == OP_ALL_REDUCE || op->code == OP_REDUCE_SCATTER) && (*left)-- == 0)
+			drop(m, b, op);
+		if (op->body)
+			drop_reduction(m, op->body, left);
+	}
+}
+
+static struct module *compile_plan(struct session *s, const char *set)
+{
+	const char *number = getenv("PTC_TEST_DROP");
+	struct layout how = { s->opt->plan, s->opt->mesh, set };
+
+	if (!number)
+		return compile(s, &how, NULL);
+	struct module *m = compile(s, &how, "partition");
+	int left = atoi(number);
+
+	if (!m)
+		return NULL;
+	drop_reduction(m, &m->top, &left);
+	if (left >= 0) {
+		diag_error(&s->diag, (struct span){ 0 }, "PTC_TEST_DROP=%s: there is no such reduction", number);
+		return NULL;
+	}
+	return run_pass_list(m, &s->diag, "fuse,memory", &(struct pass_options){ 0 }) ? m : NULL;
+}
+
+/* -- the whole -- */
+
+static bool check_kernels(struct session *s, struct module *twin, struct module *bare)
+{
+	uint64_t seed = (uint64_t)s->opt->seed;
+	struct side *a = side_runtime(s, twin, seed);
+	/* fp32 against double: rounding, and the kernels' own exp, tanh and log */
+	bool same = a && check_sides(s, "kernels", a, side_eval(s, bare, seed), 10);
+
+	if (a)
+		a->close(a->self);
+	return same;
+}
+
+static bool check_runtime(struct session *s, struct module *plan, struct module *twin)
+{
+	uint64_t seed = (uint64_t)s->opt->seed;
+	struct side *b = side_runtime(s, twin, seed), *a = b ? side_runtime(s, plan, seed) : NULL;
+	bool same = a && check_sides(s, "runtime", a, b, 1);
+
+	if (a)
+		a->close(a->self);
+	if (b)
+		b->close(b->self);
+	return same;
+}
+
+int cmd_check(struct session *s)
+{
+	const struct options *o = s->opt;
+	uint64_t seed = (uint64_t)o->seed;
+
+	if (!is_model(o->file)) {
+		diag_error(&s->diag, (struct span){ 0 }, "%s is no model (.pdsl)", o->file);
+		diag_note(&s->diag, (struct span){ 0 }, "a plan has no one-rank twin; the model has");
+		return WRONG;
+	}
+	const char *set = shrink_model(s, BUDGET);
+	struct module *plan = compile_plan(s, set);
+	struct module *bare = plan ? compile_twin(s, plan, set, "optimizer") : NULL;
+	struct module *twin = bare && !o->eval_only ? compile_twin(s, plan, set, NULL) : NULL;
+
+	if (!plan || !bare || (!twin && !o->eval_only))
+		return WRONG;
+	printf("%s: %lld ranks (%s), %lld microbatch%s, against one rank\nbound: %s\n", o->file,
+	       (long long)module_ranks(plan), mesh_text(s->mem, plan), (long long)plan->micro,
+	       plan->micro == 1 ? "" : "es", check_bound_text(plan->precision));
+	fflush(stdout);
+	bool same = check_sides(s, "evaluator", side_eval(s, plan, seed), side_eval(s, bare, seed), 1);
+
+	if (!o->eval_only && !(check_runtime(s, plan, twin) && check_kernels(s, twin, bare)))
+		same = false;
+	puts(same ? "the same" : "not the same");
+	return same ? DONE : WRONG;
+}

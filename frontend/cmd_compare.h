@@ -1,0 +1,42 @@
+/* frontend/cmd_compare.h - two sides of a check, and the one bound by which they are compared. */
+#ifndef PTC_CMD_COMPARE_H
+#define PTC_CMD_COMPARE_H
+#include "frontend/cmd.h"
+#include "ir/eval.h"
+
+/* A module together with something that runs its steps. */
+struct side {
+	struct module *m;
+	void *self;
+	void (*set)(void *self, const char *buffer, const struct tensor *t);
+	struct tensor *(*get)(void *self, struct arena *mem, const char *buffer);
+	bool (*step)(void *self, int64_t step, const struct eval_watch *watch, const char **why);
+	double (*report)(void *self, const char *key, bool *found);
+	void (*close)(void *self);
+};
+
+/* On the arena of s; initial params are drawn. side_runtime: NULL after errors; close it. */
+struct side *side_eval(struct session *s, struct module *m, uint64_t seed);
+struct side *side_runtime(struct session *s, struct module *m, uint64_t seed);
+
+enum quantity { Q_INITIAL, Q_SCALAR, Q_VALUE, Q_GRADIENT, Q_UPDATED };
+
+/* How far a may be from b: the only place that knows. size: max|b|; largest: of any gradient. */
+double check_bound(enum quantity q, enum dtype precision, double size, double largest);
+const char *check_bound_text(enum dtype precision);
+
+struct difference {
+	double error, bound; /* the largest, and what was allowed */
+	double a, b;         /* where */
+	int64_t at;
+	bool bad;            /* !(error <= bound) */
+};
+struct difference compare(enum quantity q, enum dtype precision, const struct tensor *a,
+			  const struct tensor *b, double largest);
+double tensor_size(const struct tensor *t); /* max|t|, NaN if any is */
+double ulps(double a, double b);            /* |a - b| in units of the last place of float b */
+
+/* The collective nearest before v, NULL if there is none. */
+const struct op *made_by(const struct value *v);
+
+#endif

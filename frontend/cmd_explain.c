@@ -1,0 +1,170 @@
+/* frontend/cmd_explain.c - ptc explain: what a step of a plan computes, sends and stores. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "frontend/cmd.h"
+
+struct flops {
+	double model, hardware, full;
+};
+
+struct memory {
+	int64_t peak, params, grads, optimizer, activations, workspace;
+};
+
+/* times: iterations of the repeats around the block. Logical sizes cover all microbatches. */
+static void add_flops(const struct module *m, const struct block *b, double times, struct flops *f)
+{
+	for (const struct op *op = b->first; op; op = op->next) {
+		if (op->body) {
+			double n = op->code == OP_REPEAT ? (double)dim_size(m, op->at.dim) : 1;
+
+			add_flops(m, op->body, times * n, f);
+			continue;
+		}
+		double one = times * op_flops(m, op);
+		bool half = (op->code == OP_ATTENTION || op->code == OP_ATTENTION_GRAD) && HAS(op, causal);
+
+		f->model += one;
+		f->full += half ? 2 * one : one; /* scores above the diagonal too */
+		f->hardware += op_times(m, op) * op_local_flops(m, op) * (double)module_ranks(m);
+	}
+}
+
+static int64_t buffer_bytes(const struct module *m, const struct buffer *b)
+{
+	int64_t bytes = dtype_bytes(b->dt);
+
+	for (int i = 0; i < b->nd; i++)
+		bytes *= cap_of(m, dim_size(m, b->d[i]), &b->store.on[i]);
+	return bytes;
+}
+
+static int64_t gradient_bytes(const struct module *m)
+{
+	int64_t bytes = 0;
+
+	for (const struct op *op = m->top.first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nout; i++)
+			if (op->out[i]->name && strncmp(op->out[i]->name, "d:", 2) == 0)
+				bytes += local_bytes(m, op->out[i]);
+	return bytes;
+}
+
+static struct memory count_memory(const struct module *m)
+{
+	struct memory x = { .peak = m->arena + m->workspace, .workspace = m->workspace };
+
+	for (uint32_t i = 0; i < m->bufs.n; i++) {
+		const struct buffer *b = m->bufs.at[i];
+
+		if (b->role == B_PARAM || b->role == B_STATE)
+			x.params += buffer_bytes(m, b);
+		if (b->role == B_OPT)
+			x.optimizer += buffer_bytes(m, b);
+	}
+	x.grads = gradient_bytes(m);
+	x.activations = m->arena - x.params - x.optimizer - x.grads;
+	if (x.activations < 0) { /* gradients share their place with what is not alive any more */
+		x.grads += x.activations;
+		x.activations = 0;
+	}
+	return x;
+}
+
+/* -- for programs -- */
+
+static json_t *comm_json(struct session *s, const struct module *m)
+{
+	int n;
+	struct comm_row *rows = comm_table(s->mem, m, &n);
+	json_t *list = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I, s:s}", "op", opinfo[rows[i].op].name, "axis",
+					      rows[i].axis, "count", (json_int_t)rows[i].count, "bytes",
+					      (json_int_t)rows[i].bytes, "why", rows[i].why ? rows[i].why : ""));
+	return list;
+}
+
+static int explain_json(struct session *s, const struct module *m, const struct flops *f, const struct memory *x)
+{
+	json_t *stage = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "peak", (json_int_t)x->peak, "params",
+				  (json_int_t)x->params, "grads", (json_int_t)x->grads, "optimizer",
+				  (json_int_t)x->optimizer, "activations", (json_int_t)x->activations, "workspace",
+				  (json_int_t)x->workspace);
+	json_t *all = json_pack("{s:I, s:I, s:{s:f, s:f, s:f, s:f}, s:{s:I, s:[o]}, s:o}", "ranks",
+				(json_int_t)module_ranks(m), "params", (json_int_t)param_count(m), "flops", "model",
+				f->model, "hardware", f->hardware, "causal", f->model, "full", f->full, "memory",
+				"peak", (json_int_t)x->peak, "stages", stage, "comm", comm_json(s, m));
+	char *text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+
+	if (!text)
+		die("json_dumps failed");
+	puts(text);
+	free(text);
+	json_decref(all);
+	return fflush(stdout) ? MACHINE : DONE;
+}
+
+/* -- for people -- */
+
+static const char *amount(struct arena *mem, double x, const char *unit)
+{
+	static const char *const prefix[] = { "", "k", "M", "G", "T", "P", "E" };
+	size_t i = 0;
+
+	while (x >= 1000 && i + 1 < LEN(prefix)) {
+		x /= 1000;
+		i++;
+	}
+	return arena_printf(mem, x == (double)(int64_t)x && i == 0 ? "%.0f %s%s" : "%.1f %s%s", x, prefix[i], unit);
+}
+
+void print_comm(struct session *s, const struct module *m, FILE *out)
+{
+	int n;
+	struct comm_row *rows = comm_table(s->mem, m, &n);
+	double bytes = 0;
+
+	if (n == 0) {
+		fputs("no collectives\n", out);
+		return;
+	}
+	fprintf(out, "%-15s %-8s %7s %12s  %s\n", "collective", "axis", "count", "bytes", "why");
+	for (int i = 0; i < n; i++) {
+		fprintf(out, "%-15s %-8s %7.0f %12.0f  %s\n", opinfo[rows[i].op].name, rows[i].axis, rows[i].count,
+			rows[i].bytes, rows[i].why ? rows[i].why : "");
+		bytes += rows[i].bytes;
+	}
+	fprintf(out, "%-15s %-8s %7s %12.0f  sent by a rank in a step\n", "all", "", "", bytes);
+}
+
+static int explain_text(struct session *s, const struct module *m, const struct flops *f, const struct memory *x)
+{
+	struct arena *a = s->mem;
+
+	printf("ranks       %lld (%s)\n", (long long)module_ranks(m), mesh_text(a, m));
+	printf("params      %lld\n", (long long)param_count(m));
+	printf("flops       %s a step; %s with padding and what ranks compute twice\n", amount(a, f->model, "FLOP"),
+	       amount(a, f->hardware, "FLOP"));
+	printf("memory      %s a rank: params %s, gradients %s, optimizer %s, activations %s, workspace %s\n\n",
+	       amount(a, (double)x->peak, "B"), amount(a, (double)x->params, "B"), amount(a, (double)x->grads, "B"),
+	       amount(a, (double)x->optimizer, "B"), amount(a, (double)x->activations, "B"),
+	       amount(a, (double)x->workspace, "B"));
+	print_comm(s, m, stdout);
+	return fflush(stdout) ? MACHINE : DONE;
+}
+
+int cmd_explain(struct session *s)
+{
+	struct module *m = load_plan(s);
+	struct flops f = { 0 };
+
+	if (!m)
+		return WRONG;
+	add_flops(m, &m->top, 1, &f);
+	struct memory x = count_memory(m);
+	return s->opt->json ? explain_json(s, m, &f, &x) : explain_text(s, m, &f, &x);
+}

@@ -1,0 +1,47 @@
+/* frontend/cmd_run.c - ptc run plan|model.pdsl: trains. */
+#include <stdio.h>
+
+#include "frontend/cmd.h"
+#include "runtime/runtime.h"
+
+enum { MAX_DATA = 64 };
+
+/* "a=F,b=G" or "F" into words. */
+static int split_data(struct session *s, const char **data)
+{
+	int n = 0;
+
+	for (const char *p = s->opt->data; p && *p && n < MAX_DATA;) {
+		size_t len = strcspn(p, ",");
+
+		data[n++] = arena_strndup(s->mem, p, len);
+		p += len + (p[len] == ',');
+	}
+	return n;
+}
+
+int cmd_run(struct session *s)
+{
+	const struct options *o = s->opt;
+	const char *data[MAX_DATA];
+	struct run_options run = {
+		.seed = (uint64_t)o->seed,
+		.steps = o->steps,
+		.init = o->init,
+		.save = o->save,
+		.json = o->json,
+		.log_every = o->log_every,
+		.data = data,
+	};
+
+	if (o->steps < 0) {
+		fputs("ptc: error: how many steps?\nptc: note: --steps N\n", stderr);
+		return USAGE;
+	}
+	struct module *m = load_plan(s);
+
+	if (!m)
+		return WRONG;
+	run.ndata = split_data(s, data);
+	return run_plan(m, &run, &s->diag);
+}

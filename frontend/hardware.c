@@ -1,0 +1,173 @@
+/* Hardware blocks: of the file, else of the table built in from examples/hardware.pdsl. */
+#include "frontend/lower.h"
+
+#include "hardware_pdsl.h"
+
+static bool positive(struct ctx *c, const struct node *n, double *x)
+{
+	if (!n || n->kind == N_WORD || n->kind == N_KEY || n->kind == N_STRING || n->kind == N_LIST) {
+		fail(c, n ? n->at : (struct span){ 0 }, "this must be a number");
+		return false;
+	}
+	if (!eval_number(c, n, "a figure of a machine", x))
+		return false;
+	if (*x > 0)
+		return true;
+	fail(c, n->at, "this must be positive");
+	return false;
+}
+
+static void unknown_key(struct ctx *c, const struct node *a, const char *of, const char *takes)
+{
+	fail(c, a->at, "%s has no '%s'", of, a->name ? a->name : node_text(c->mem, c->src, a));
+	hint(c, "it takes %s", takes);
+}
+
+static void flops(struct ctx *c, const struct node *line)
+{
+	struct hardware *hw = &c->m->hw;
+
+	for (const struct node *a = line->list; a; a = a->next) {
+		double x = 0;
+
+		if (a->kind != N_KEY)
+			unknown_key(c, a, "flops", "fp32 = x, bf16 = x, fp8 = x");
+		else if (!positive(c, a->a, &x))
+			continue;
+		else if (streq(a->name, "fp32"))
+			hw->fp32 = x;
+		else if (streq(a->name, "bf16"))
+			hw->bf16 = x;
+		else if (streq(a->name, "fp8"))
+			hw->fp8 = x;
+		else if (!streq(a->name, "fp16") && !streq(a->name, "tf32") && !streq(a->name, "fp4"))
+			unknown_key(c, a, "flops", "fp32, bf16, fp8");
+	}
+}
+
+static void memory(struct ctx *c, const struct node *line)
+{
+	struct hardware *hw = &c->m->hw;
+
+	if (line->a) {
+		positive(c, line->a, &hw->memory);
+		return;
+	}
+	for (const struct node *a = line->list; a; a = a->next) {
+		if (a->kind != N_KEY)
+			positive(c, a, &hw->memory);
+		else if (streq(a->name, "bandwidth"))
+			positive(c, a->a, &hw->bandwidth);
+		else
+			unknown_key(c, a, "memory", "bandwidth");
+	}
+}
+
+static void add_link(struct ctx *c, const struct node *line)
+{
+	struct hardware *hw = &c->m->hw;
+	const struct node *first = line->list;
+	struct link *l = &hw->link[hw->nlink];
+	double x;
+
+	if (!first || first->kind != N_NAME || hw->nlink == (int)LEN(hw->link)) {
+		fail(c, line->at, first && first->kind == N_NAME ? "more than 4 links" :
+		     "write link name, group = n, bandwidth = x, latency = x");
+		return;
+	}
+	*l = (struct link){ .name = first->name };
+	for (const struct node *a = first->next; a; a = a->next) {
+		if (a->kind != N_KEY)
+			unknown_key(c, a, "link", "group, bandwidth, latency");
+		else if (streq(a->name, "group"))
+			l->group = positive(c, a->a, &x) ? (int64_t)x : 0;
+		else if (streq(a->name, "bandwidth"))
+			positive(c, a->a, &l->bandwidth);
+		else if (streq(a->name, "latency"))
+			positive(c, a->a, &l->latency);
+		else
+			unknown_key(c, a, "link", "group, bandwidth, latency");
+	}
+	if (l->bandwidth <= 0)
+		fail(c, line->at, "link '%s' needs a bandwidth", l->name);
+	hw->nlink++;
+}
+
+static void line_of_hardware(struct ctx *c, const struct node *line)
+{
+	struct near near = { .name = line->name };
+	static const char *const words[] = { "flops", "memory", "bandwidth", "link", "price" };
+	const struct node *value = line->a ? line->a : line->list;
+
+	if (line->kind != N_SETTING) {
+		fail(c, line->at, "a hardware block has no arrows");
+	} else if (streq(line->name, "flops")) {
+		flops(c, line);
+	} else if (streq(line->name, "memory")) {
+		memory(c, line);
+	} else if (streq(line->name, "bandwidth")) {
+		positive(c, value, &c->m->hw.bandwidth);
+	} else if (streq(line->name, "price")) {
+		positive(c, value, &c->m->hw.price);
+	} else if (streq(line->name, "link")) {
+		add_link(c, line);
+	} else {
+		for (size_t i = 0; i < LEN(words); i++)
+			near_offer(&near, words[i]);
+		fail(c, line->name_at, "hardware has no '%s'", line->name);
+		hint(c, near.best ? "did you mean '%s'?" : "it takes flops, memory, link, price",
+		     near.best);
+	}
+}
+
+static void read_block(struct ctx *c, const struct node *block)
+{
+	struct hardware *hw = &c->m->hw;
+
+	*hw = (struct hardware){ .name = block->name };
+	for (const struct node *line = block->body; line; line = line->next)
+		line_of_hardware(c, line);
+	if (hw->fp32 <= 0 && hw->bf16 <= 0)
+		fail(c, block->at, "hardware '%s' needs flops", block->name);
+	if (hw->memory <= 0 || hw->bandwidth <= 0)
+		fail(c, block->at, "hardware '%s' needs memory and its bandwidth", block->name);
+	if (hw->bf16 <= 0)
+		hw->bf16 = hw->fp32;
+	if (hw->fp32 <= 0)
+		hw->fp32 = hw->bf16;
+}
+
+static struct node *built_in(struct ctx *c)
+{
+	return ast_parse(c->mem, c->src, c->diag, "hardware.pdsl", hardware_pdsl, sizeof hardware_pdsl - 1);
+}
+
+bool lower_hardware(struct ctx *c, const char *name, struct span at)
+{
+	struct near near = { .name = name };
+
+	for (uint32_t i = 0; i < c->hardware.n; i++) {
+		near_offer(&near, c->hardware.at[i]->name);
+		if (streq(c->hardware.at[i]->name, name))
+			return read_block(c, c->hardware.at[i]), true;
+	}
+	struct node *table = built_in(c);
+	for (const struct node *n = table; n; n = n->next) {
+		if (n->kind != N_HARDWARE)
+			continue;
+		near_offer(&near, n->name);
+		if (streq(n->name, name))
+			return read_block(c, n), true;
+	}
+	fail(c, at, "there is no hardware '%s'", name);
+	if (near.best) {
+		hint(c, "did you mean '%s'?", near.best);
+		return false;
+	}
+	struct text t = { .mem = c->mem };
+	for (const struct node *n = table; n; n = n->next)
+		if (n->kind == N_HARDWARE)
+			text_put(&t, "%s%s", t.n ? ", " : "", n->name);
+	hint(c, "built in are %s; others need a block, hardware %s { … }", t.s ? t.s : "none", name);
+	return false;
+}

@@ -1,0 +1,292 @@
+/* The plan: mesh and settings. Its arrows are in arrow.c. */
+#include "frontend/lower.h"
+
+#include <math.h>
+
+static const char *const settings[] = {
+	"mesh", "pipeline", "microbatches", "workspace", "recompute", "precision", "deterministic",
+	"software",
+};
+
+const struct user_axis *find_user_axis(const struct ctx *c, const char *name, int *no)
+{
+	for (uint32_t i = 0; i < c->m->mesh.n; i++)
+		if (streq(c->m->mesh.at[i].name, name)) {
+			*no = (int)i;
+			return &c->m->mesh.at[i];
+		}
+	return NULL;
+}
+
+/* -- mesh -- */
+
+static bool axis_size(struct ctx *c, const struct node *a, int *size)
+{
+	int64_t n;
+
+	if (a->kind != N_KEY || !a->a || a->a->kind == N_STRING || a->a->kind == N_LIST) {
+		fail(c, a->at, "an axis of the mesh is name = size");
+		return false;
+	}
+	if (!eval_size(c, a->a, &n))
+		return false;
+	if (n < 1 || n > 1 << 20) {
+		fail(c, a->a->at, "axis '%s' is %lld; it is at least 1 and at most 2^20", a->name,
+		     (long long)n);
+		return false;
+	}
+	*size = (int)n;
+	return true;
+}
+
+static void run_mesh(struct ctx *c, const struct node *line)
+{
+	for (const struct node *a = line->list; a; a = a->next) {
+		int size = 1, no;
+
+		if (!axis_size(c, a, &size) && a->kind != N_KEY)
+			continue;
+		if (find_user_axis(c, a->name, &no)) {
+			fail(c, a->at, "axis '%s' is declared twice", a->name);
+			continue;
+		}
+		if (c->m->mesh.n == MAX_MESH) {
+			fail(c, a->at, "a mesh has at most %d axes", MAX_MESH);
+			return;
+		}
+		struct user_axis u = { a->name, size, a->at };
+		PUSH(c->mem, &c->m->mesh, u);
+	}
+	if (!line->list)
+		fail(c, line->at, "write mesh name = size, …");
+}
+
+static void no_axis(struct ctx *c, const struct node *a)
+{
+	struct text t = { .mem = c->mem };
+
+	for (uint32_t i = 0; i < c->m->mesh.n; i++)
+		text_put(&t, "%s%s", i ? ", " : "", c->m->mesh.at[i].name);
+	fail(c, a->at, "the mesh has no axis '%s'", a->name);
+	if (t.n)
+		hint(c, "axes: %s", t.s);
+	else
+		hint(c, "the plan of this model declares no mesh");
+}
+
+/* --mesh sets the sizes of declared axes; those that it leaves out become 1. */
+static void override_mesh(struct ctx *c)
+{
+	int no;
+
+	if (!c->opt->mesh)
+		return;
+	const char *text = arena_printf(c->mem, "plan { mesh %s }", c->opt->mesh);
+	const struct node *plan = ast_parse(c->mem, c->src, c->diag, "--mesh", text, strlen(text));
+	const struct node *line = plan && plan->kind == N_PLAN && !plan->next ? plan->body : NULL;
+	if (!line || line->kind != N_SETTING || line->next || line->label) {
+		if (!c->diag->errors)
+			diag_error(c->diag, (struct span){ 0 }, "write --mesh name=size,…");
+		return;
+	}
+	for (uint32_t i = 0; i < c->m->mesh.n; i++)
+		c->m->mesh.at[i].size = 1;
+	for (const struct node *a = line->list; a; a = a->next) {
+		int size = 1;
+
+		if (!axis_size(c, a, &size))
+			continue;
+		if (find_user_axis(c, a->name, &no))
+			c->m->mesh.at[no].size = size;
+		else
+			no_axis(c, a);
+	}
+}
+
+static void make_axes(struct ctx *c)
+{
+	double ranks = 1;
+
+	for (uint32_t i = 0; i < c->m->mesh.n; i++) {
+		struct axis a = { c->m->mesh.at[i].name, c->m->mesh.at[i].size, (int)i, false };
+
+		ranks *= a.size;
+		PUSH(c->mem, &c->m->axes, a);
+	}
+	if (ranks > 0x1p24)
+		fail(c, c->m->mesh.at[0].at, "this mesh has %.0f ranks; 2^24 is the most", ranks);
+}
+
+/* -- settings -- */
+
+static const struct node *one_value(const struct node *line)
+{
+	if (line->a)
+		return line->a;
+	return line->list && line->list->kind != N_KEY ? line->list : NULL;
+}
+
+static bool whole(struct ctx *c, const struct node *line, int64_t *x)
+{
+	const struct node *v = one_value(line);
+
+	if (!v || v->kind == N_STRING || v->kind == N_LIST || v->kind == N_WORD) {
+		fail(c, line->at, "write %s = n", line->name);
+		return false;
+	}
+	if (!eval_size(c, v, x))
+		return false;
+	if (*x >= 1)
+		return true;
+	fail(c, v->at, "%s is at least 1", line->name);
+	return false;
+}
+
+static void set_microbatches(struct ctx *c, const struct node *line)
+{
+	c->micro_at = line->at;
+	whole(c, line, &c->m->micro);
+}
+
+static void set_precision(struct ctx *c, const struct node *line)
+{
+	const struct node *v = one_value(line);
+
+	if (v && v->kind == N_NAME && streq(v->name, "fp32"))
+		c->m->precision = F32;
+	else if (v && v->kind == N_NAME && streq(v->name, "bf16"))
+		c->m->precision = BF16;
+	else
+		fail(c, line->at, "precision is fp32 or bf16");
+}
+
+static void unknown_setting(struct ctx *c, const struct node *line)
+{
+	struct near near = { .name = line->name };
+
+	for (size_t i = 0; i < LEN(settings); i++)
+		near_offer(&near, settings[i]);
+	fail(c, line->name_at, "a plan has no setting '%s'", line->name);
+	if (near.best)
+		hint(c, "did you mean '%s'?", near.best);
+	else
+		hint(c, "settings are mesh, microbatches, precision, workspace, recompute, pipeline, deterministic");
+}
+
+static void run_setting(struct ctx *c, const struct node *line)
+{
+	const struct node *v = one_value(line);
+
+	if (streq(line->name, "mesh"))
+		return; /* read before */
+	if (line->label)
+		fail(c, line->label_at, "only a mesh is 'on' something");
+	else if (streq(line->name, "microbatches"))
+		set_microbatches(c, line);
+	else if (streq(line->name, "workspace"))
+		whole(c, line, &c->m->workspace);
+	else if (streq(line->name, "precision"))
+		set_precision(c, line);
+	else if (streq(line->name, "deterministic"))
+		return; /* the runtime always is */
+	else if (streq(line->name, "recompute") && v && v->kind == N_NAME && streq(v->name, "none"))
+		return;
+	else if (streq(line->name, "recompute") || streq(line->name, "pipeline") ||
+		 streq(line->name, "software"))
+		caution(c, line->at, "'%s' is not supported yet, and has no effect", line->name);
+	else
+		unknown_setting(c, line);
+}
+
+static bool is_setting(const char *name)
+{
+	for (size_t i = 1; i < LEN(settings); i++)
+		if (streq(name, settings[i]))
+			return true;
+	return false;
+}
+
+/* Settings of --set stand in place of those of the plan. */
+static bool overridden(struct ctx *c, const char *name)
+{
+	return is_setting(name) && find_setting(c, name);
+}
+
+static void override_settings(struct ctx *c)
+{
+	for (uint32_t i = 0; i < c->sets.n; i++) {
+		struct setting *s = &c->sets.at[i];
+
+		if (s->used || !is_setting(s->name))
+			continue;
+		struct node line = { .kind = N_SETTING, .name = s->name, .at = s->value->at,
+				     .name_at = s->value->at, .a = (struct node *)s->value };
+		s->used = true;
+		run_setting(c, &line);
+	}
+}
+
+/* -- which plan -- */
+
+static const struct node *choose(struct ctx *c)
+{
+	const char *want = c->opt->plan;
+	struct text t = { .mem = c->mem };
+
+	for (uint32_t i = 0; i < c->plans.n; i++) {
+		const struct node *p = c->plans.at[i];
+
+		for (uint32_t j = 0; j < i; j++)
+			if (streq(p->name, c->plans.at[j]->name))
+				fail(c, p->name_at, p->name ? "plan '%s' is already defined" :
+				     "there is already a plan without a name", p->name);
+		text_put(&t, "%s%s", t.n ? ", " : "", p->name ? p->name : "one without a name");
+	}
+	for (uint32_t i = 0; i < c->plans.n; i++)
+		if (streq(c->plans.at[i]->name, want))
+			return c->plans.at[i];
+	if (!want)
+		return c->plans.n ? c->plans.at[0] : NULL;
+	diag_error(c->diag, (struct span){ 0 }, "the model has no plan '%s'", want);
+	c->muted = false;
+	if (t.n)
+		hint(c, "its plans: %s", t.s);
+	return NULL;
+}
+
+static const struct node *find_mesh(struct ctx *c, const struct node *plan)
+{
+	const struct node *mesh = NULL;
+
+	for (const struct node *line = plan ? plan->body : NULL; line; line = line->next) {
+		if (line->kind != N_SETTING || !streq(line->name, "mesh"))
+			continue;
+		if (mesh)
+			fail(c, line->at, "a plan has one mesh");
+		else
+			mesh = line;
+	}
+	return mesh;
+}
+
+void lower_plan(struct ctx *c)
+{
+	const struct node *plan = choose(c), *mesh = find_mesh(c, plan);
+
+	if (mesh)
+		run_mesh(c, mesh);
+	override_mesh(c);
+	make_axes(c);
+	lower_hardware(c, mesh && mesh->label ? mesh->label : "cpu",
+		     mesh && mesh->label ? mesh->label_at : (struct span){ 0 });
+	for (const struct node *line = plan ? plan->body : NULL; line; line = line->next)
+		if (line->kind == N_ARROW)
+			find_pipeline_axis(c, line);
+	for (const struct node *line = plan ? plan->body : NULL; line; line = line->next) {
+		if (line->kind == N_ARROW)
+			lower_arrow(c, line, mesh);
+		else if (!overridden(c, line->name))
+			run_setting(c, line);
+	}
+	override_settings(c);
+}

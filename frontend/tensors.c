@@ -1,0 +1,215 @@
+/* What the arrows do to the tensors of the model, as far as it can be said before `place`:
+ * arrows that never apply, dims that are padded, microbatches that do not divide. */
+#include "frontend/lower.h"
+
+struct seen {
+	const char *path;
+	int nd;
+	const dimid *d;
+	bool input;
+};
+
+struct padded {
+	dimid d;
+	int64_t to;
+	struct span at;
+};
+
+struct tensors {
+	struct ctx *c;
+	VEC(struct seen) at;
+	VEC(struct padded) pads;
+	bool *applies; /* by arrow */
+	int64_t share; /* of the batch, for a rank */
+};
+
+static void add_tensor(struct tensors *t, const char *path, int nd, const dimid *d, bool input)
+{
+	PUSH(t->c->mem, &t->at, ((struct seen){ path, nd, d, input }));
+}
+
+static void walk(struct tensors *t, const struct block *b)
+{
+	for (const struct op *op = b->first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nout; i++)
+			if (op->out[i]->name && op->code != OP_READ)
+				add_tensor(t, op->out[i]->name, op->out[i]->nd, op->out[i]->d, false);
+		if (op->body)
+			walk(t, op->body);
+	}
+}
+
+static bool selected(const struct arrow *a, const char *path)
+{
+	struct node what = { .kind = a->glob ? N_STRING : N_NAME, .name = a->sel };
+
+	return !a->sel || selects(&what, path);
+}
+
+/* Splits dim i of s over an axis, or over as much of it as fits; the rest of the axis is given back. */
+static int take(struct tensors *t, const struct seen *s, int i, int size, int64_t *on, struct span at)
+{
+	int64_t dim = dim_size(t->c->m, s->d[i]), left = dim / on[i];
+	int fits = size;
+
+	while (fits > 1 && (size % fits || fits > left))
+		fits--;
+	on[i] *= fits;
+	if (dim % on[i])
+		PUSH(t->c->mem, &t->pads, ((struct padded){ s->d[i], ceil_div(dim, on[i]) * on[i], at }));
+	return size / fits;
+}
+
+/* The axis is larger than all the dims that could take it: said once an arrow. */
+static void warn_replicated(struct tensors *t, const struct seen *s, const struct arrow *a, int axis)
+{
+	const struct module *m = t->c->m;
+	struct text dims = { .mem = t->c->mem }, sizes = { .mem = t->c->mem };
+	int64_t product = 1;
+
+	for (int k = 0; k < a->dims.n; k++)
+		for (int i = 0; i < s->nd; i++) {
+			if (s->d[i] != a->dims.d[k])
+				continue;
+			int64_t size = dim_size(m, s->d[i]);
+
+			text_put(&dims, "%s%s is %lld", dims.n ? ", " : "", m->dims.at[s->d[i]].name,
+				 (long long)size);
+			if (size > 1)
+				text_put(&sizes, "%s%lld", sizes.n ? " or " : "", (long long)(product *= size));
+		}
+	caution(t->c, a->at, "'%s' = %d shards no dim of %s: %s", m->mesh.at[axis].name,
+		m->mesh.at[axis].size, s->path, dims.s);
+	if (sizes.n)
+		hint(t->c, "it is replicated over %s; %s = %s fits", m->mesh.at[axis].name,
+		     m->mesh.at[axis].name, sizes.s);
+}
+
+static void apply(struct tensors *t, const struct seen *s, const struct arrow *a, bool *used,
+		  int64_t *on, bool *applies)
+{
+	for (int x = 0; x < a->naxes; x++) {
+		int whole = t->c->m->mesh.at[a->axes[x]].size, size = whole;
+		bool touched = a->none, free = !used[a->axes[x]];
+
+		for (int k = 0; k < a->dims.n; k++)
+			for (int i = 0; i < s->nd; i++) {
+				if (s->d[i] != a->dims.d[k])
+					continue;
+				*applies = true;
+				touched = true;
+				if (free)
+					size = take(t, s, i, size, on, a->at);
+			}
+		if (free && touched && !a->none && whole > 1 && size == whole)
+			warn_replicated(t, s, a, a->axes[x]);
+		*applies |= a->none;
+		used[a->axes[x]] |= touched;
+	}
+}
+
+static void place_one(struct tensors *t, const struct seen *s)
+{
+	struct ctx *c = t->c;
+	bool used[MAX_MESH] = { false };
+	int64_t on[MAX_DIMS];
+
+	for (int i = 0; i < MAX_DIMS; i++)
+		on[i] = 1;
+	for (int with = 1; with >= 0; with--)
+		for (uint32_t k = 0; k < c->m->arrows.n; k++) {
+			const struct arrow *a = &c->m->arrows.at[k];
+
+			if ((a->sel != NULL) != with || a->what != W_DIMS || !selected(a, s->path))
+				continue;
+			apply(t, s, a, used, on, &t->applies[k]);
+		}
+	if (s->input && s->nd && s->d[0] == c->m->batch)
+		t->share = ceil_div(dim_size(c->m, c->m->batch), on[0]);
+}
+
+static bool any_selected(const struct tensors *t, const struct arrow *a)
+{
+	for (uint32_t i = 0; i < t->at.n; i++)
+		if (selected(a, t->at.at[i].path))
+			return true;
+	return false;
+}
+
+static void warn_idle(struct tensors *t)
+{
+	struct ctx *c = t->c;
+
+	for (uint32_t k = 0; k < c->m->arrows.n; k++) {
+		const struct arrow *a = &c->m->arrows.at[k];
+
+		if (t->applies[k] || a->what != W_DIMS)
+			continue;
+		caution(c, a->at, "this arrow never applies");
+		if (a->sel && !any_selected(t, a))
+			hint(c, a->glob ? "nothing matches \"%s\"" : "nothing is called '%s'", a->sel);
+		else if (a->sel)
+			hint(c, "what '%s' selects has no dim %s", a->sel,
+			     list_text(c, a->dims.n, a->dims.d, "'"));
+		else
+			hint(c, "no value has dim %s", list_text(c, a->dims.n, a->dims.d, "'"));
+	}
+}
+
+static void warn_padding(struct tensors *t)
+{
+	struct ctx *c = t->c;
+
+	for (uint32_t i = 0; i < t->pads.n; i++) {
+		const struct padded *p = &t->pads.at[i];
+		double size = (double)dim_size(c->m, p->d), more = ((double)p->to - size) / size * 100;
+		bool first = true;
+
+		for (uint32_t k = 0; k < i; k++)
+			first &= t->pads.at[k].d != p->d || t->pads.at[k].to != p->to;
+		if (first)
+			caution(c, p->at, more < 10 ? "'%s' is padded from %.0f to %lld (%.1g %%)" :
+			     "'%s' is padded from %.0f to %lld (%.0f %%)", c->m->dims.at[p->d].name,
+			     size, (long long)p->to, more);
+	}
+}
+
+/* Divisors of n on both sides of x, the nearer first. */
+static void check_microbatches(struct tensors *t)
+{
+	struct ctx *c = t->c;
+	int64_t m = c->m->micro, below = m, above = m;
+
+	if (t->share == 0 || t->share % m == 0)
+		return;
+	fail(c, c->micro_at, "%lld microbatches do not divide the %lld sequences of a rank",
+	     (long long)m, (long long)t->share);
+	if (m > t->share) {
+		hint(c, "nearest: %lld", (long long)t->share);
+		return;
+	}
+	while (t->share % below)
+		below--;
+	while (t->share % above)
+		above++;
+	bool up = above - m <= m - below;
+	hint(c, "nearest: %lld, %lld", (long long)(up ? above : below), (long long)(up ? below : above));
+}
+
+void check_arrows(struct ctx *c)
+{
+	struct tensors t = { .c = c };
+
+	t.applies = NEWN(c->mem, bool, c->m->arrows.n + 1);
+	for (uint32_t i = 0; i < c->m->bufs.n; i++) {
+		const struct buffer *b = c->m->bufs.at[i];
+
+		add_tensor(&t, b->name, b->nd, b->d, b->role == B_INPUT);
+	}
+	walk(&t, &c->m->top);
+	for (uint32_t i = 0; i < t.at.n; i++)
+		place_one(&t, &t.at.at[i]);
+	warn_idle(&t);
+	warn_padding(&t);
+	check_microbatches(&t);
+}
