@@ -1,0 +1,31 @@
+/* codegen/codegen.h - kernel regions as C. One source a plan; the runtime compiles it with the
+ * system's cc and the flags below, and caches it by content. */
+#ifndef PTC_CODEGEN_H
+#define PTC_CODEGEN_H
+#include "ir/ir.h"
+
+/* What a kernel is told at run time. ext: for each dim that a kernel names in its `dims` (order of
+ * struct kernel_sig), this rank's extent; caps are compiled in. All pointers are 64-byte aligned
+ * at their tensor's first element. */
+struct ptc_env {
+	uint64_t seed;
+	uint32_t step, training;
+	uint32_t iter[8];      /* of the enclosing repeats, outermost first; combined index in iter_all */
+	uint32_t iter_all;
+};
+typedef void ptc_kernel(void *const *in, void *const *out, const int64_t *start, const int64_t *valid,
+			const struct ptc_env *env);
+
+struct kernel_sig {
+	const struct op *op;   /* OP_KERNEL */
+	const char *name;      /* C symbol */
+	int next;              /* extents it is given: (dim, axes) pairs, start[i] and valid[i] */
+	struct { dimid d; struct axes on; } ext[64];
+};
+
+/* The C text of all kernels of m, in order; sigs gets one entry a kernel. Equal kernels share a
+ * function. NULL after an error. */
+char *codegen_c(struct arena *mem, const struct module *m, struct kernel_sig **sigs, int *nsig, struct diag *d);
+extern const char *const codegen_cflags; /* BACKENDS.md 5: the safe set */
+
+#endif

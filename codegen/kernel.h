@@ -1,0 +1,107 @@
+/* codegen/kernel.h - private to codegen: a kernel region made ready for printing as loops.
+ *
+ * A kernel is a set of roots (results to store, reductions, scatters, values worth keeping); all
+ * else is evaluated where it is needed. Loops run over kdims in one order for the whole kernel:
+ * bit i of a mask is kdim i, and lower bits are outer loops. */
+#ifndef PTC_KERNEL_H
+#define PTC_KERNEL_H
+#include "codegen/codegen.h"
+
+enum { MAX_KDIM = 32, MAX_ROOT = 256 };
+
+/* A dim of the kernel, or neighbours that lie together in every tensor, as one loop. */
+struct kdim {
+	int nparts;
+	dimid part[MAX_DIMS];
+	struct axes on;   /* of part 0; the others are whole */
+	int64_t size, cap, inner; /* of all parts; inner: of all but part 0 */
+	bool even;        /* every rank holds cap elements */
+	bool pinned;      /* some op needs it alone */
+	int ext;          /* in sig.ext, -1 */
+};
+
+struct env;
+struct kval {
+	struct value *v;
+	int arg;          /* operand of the kernel, -1 */
+	uint32_t mask;
+	int64_t stride[MAX_KDIM];
+	int root;         /* reduction, scatter or kept value: its root, -1 */
+	int store;        /* root that stores it, -1 */
+	int uses;
+	double cost;      /* to evaluate once, loads included */
+	/* an array that holds it for now */
+	const char *arr;
+	uint32_t span;    /* dims that it holds all of */
+	bool whole;       /* it is a result: indexed by all dims */
+	bool full;        /* the loops that fill it are over, */
+	uint32_t at;      /* but for these, which are open: it is right at their place */
+	int arr_depth;    /* of the loop that declares it */
+};
+
+enum rootkind { R_STORE, R_RED, R_SCATTER, R_KEEP, R_RNG };
+struct root {
+	enum rootkind kind;
+	struct kval *k;
+	int out;              /* R_STORE, R_SCATTER: result number; R_RED: stored as it grows, or -1 */
+	uint32_t it, red;     /* loops; those that a reduction sums away */
+	uint64_t deps[MAX_ROOT / 64];
+	bool done;
+	/* where a reduction adds to now */
+	const char *acc;
+	uint32_t acc_span;
+	bool acc_array, acc_whole;
+};
+
+struct memo {
+	struct kval *k;
+	const struct env *env;
+	const char *name;
+};
+
+/* An open loop. level 0 is the function. */
+struct node {
+	int kdim;             /* -1: the function */
+	uint32_t open;        /* loops open here, itself included */
+	struct text text;
+	VEC(struct memo) memo;
+	VEC(struct env *) envs;
+	bool inner, serial;   /* no loop within; no simd */
+};
+
+struct gen {
+	struct arena *mem;
+	const struct module *m;
+	const struct op *op;
+	struct diag *d;
+	struct kernel_sig *sig;
+	int nk;
+	struct kdim kd[MAX_KDIM];
+	uint32_t loops;       /* kdims that are loops of some root */
+	int nval, nroot;
+	struct kval *val;
+	struct root root[MAX_ROOT];
+	int *outs;            /* for each result: its kval */
+	int depth;
+	struct node *path[MAX_KDIM + 1];
+	int serial;           /* names */
+	uint64_t start_used, valid_used;
+	bool failed;
+};
+
+static inline struct kval *kval_of(const struct value *v)
+{
+	return v->aux;
+}
+
+/* plan: dims, values, roots. false after an error. */
+bool kernel_plan(struct gen *g);
+int kdim_of(const struct gen *g, dimid d);          /* -1: none */
+
+/* emit: the whole function, with @ for its name */
+char *kernel_text(struct gen *g);
+/* The value of a MAP, LEAF; a: the names of the operands. NULL: not an expression of them. */
+char *map_expr(struct gen *g, const struct op *op, const char *const *a, bool wide);
+bool is_wide(const struct value *v);                /* a scalar that is computed in double */
+
+#endif

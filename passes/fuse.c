@@ -1,0 +1,1012 @@
+/* passes/fuse.c - groups the ops of each block into `kernel` regions.
+ *
+ * Requires form PARTITIONED. Afterwards only what a runtime has a routine for stands outside of
+ * kernels: read, einsum, attention, collectives, aliasing views, repeat, accumulate, write, report
+ * and iter. All ops keep their identity; they move into the bodies. What is only made of leaves is
+ * cloned into each kernel that reads it ("free" ops).
+ *
+ * A kernel is one nest of loops: rows over the dims that all its consumed reductions keep, then the
+ * inner dims, in as many sweeps as reductions ask for. Reductions over rows may only be results. */
+#include "passes/passes.h"
+
+enum { FREE_OPS = 6, MOST_OPS = 150, MOST_IO = 60, COLUMN_LIMIT = 16384, CHAIN = 5 };
+
+enum role_of { OUTSIDE, FREE, FUSED };
+
+struct group {
+	VEC(int) ops;  /* indices, ascending */
+	bool scalar;
+	int key;       /* index of the last op: its place among the others */
+};
+
+struct item {
+	struct op *op;
+	enum role_of role;
+	int group;     /* -1 */
+	int cost;      /* of a free op: maps in its tree */
+	bool stays;    /* a free op that something outside of kernels reads */
+	uint32_t seen;
+	VEC(int) users, after; /* ops that read it; that must come after it */
+};
+
+struct fuse {
+	struct arena *mem;
+	struct module *m;
+	struct diag *d;
+	struct block *block;
+	int n;
+	struct item *it;
+	VEC(struct group) groups;
+	uint32_t stamp;
+	int *queue;
+};
+
+static int item_of(const struct fuse *f, const struct value *v)
+{
+	return v->def && v->home == f->block ? (int)v->def->mark : -1;
+}
+
+static bool is_dear(enum opcode code)
+{
+	switch (code) {
+	case OP_EXP: case OP_LOG: case OP_TANH: case OP_SIGMOID: case OP_SIN: case OP_COS: case OP_POW:
+	case OP_SILU: case OP_DSILU: case OP_GELU: case OP_DGELU: case OP_SQRT: case OP_RSQRT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* -- roles -- */
+
+static bool same_axes(const struct value *a, int i, const struct value *b, int j)
+{
+	return axes_equal(&a->sh.on[i], &b->sh.on[j]);
+}
+
+/* A view whose result lies in memory exactly as its operand. */
+static bool is_alias(const struct op *op)
+{
+	const struct value *a = op->in[0], *r = op->out[0];
+	const struct attrs *at = &op->at;
+	int j = 0;
+
+	if (op->code != OP_RENAME && op->code != OP_SPLIT && op->code != OP_MERGE)
+		return false;
+	for (int i = 0; i < a->nd; i++) {
+		dimid want[MAX_DIMS] = { a->d[i] };
+		int n = 1, skip = 1;
+
+		if (op->code == OP_RENAME) {
+			for (int k = 0; k < at->dims.n; k++)
+				if (at->dims.d[k] == a->d[i])
+					want[0] = at->tos.d[k];
+		} else if (op->code == OP_SPLIT && a->d[i] == at->dim) {
+			n = at->tos.n;
+			memcpy(want, at->tos.d, (size_t)n * sizeof *want);
+		} else if (op->code == OP_MERGE && a->d[i] == at->dims.d[0]) {
+			skip = at->dims.n;
+			for (int k = 0; k < skip; k++)
+				if (i + k >= a->nd || a->d[i + k] != at->dims.d[k] || (k && a->sh.on[i + k].n))
+					return false;
+			want[0] = at->to;
+		}
+		for (int k = 0; k < n; k++, j++)
+			if (j >= r->nd || r->d[j] != want[k] || (k ? r->sh.on[j].n > 0 : !same_axes(a, i, r, j)))
+				return false;
+		i += skip - 1;
+	}
+	return j == r->nd && a->dt == r->dt;
+}
+
+static bool all_free(const struct fuse *f, const struct op *op, int *cost)
+{
+	for (uint32_t i = 0; i < op->nin; i++) {
+		int at = item_of(f, op->in[i]);
+
+		if (at < 0 || f->it[at].role != FREE)
+			return false;
+		*cost += f->it[at].cost;
+	}
+	return true;
+}
+
+static enum role_of find_role(const struct fuse *f, const struct op *op, int *cost)
+{
+	*cost = 0;
+	switch (opinfo[op->code].class) {
+	case C_LEAF:
+		return op->code == OP_READ ? OUTSIDE : FREE;
+	case C_MAP:
+		*cost = 1;
+		return all_free(f, op, cost) && *cost <= FREE_OPS && !is_dear(op->code) ? FREE : FUSED;
+	case C_VIEW:
+		if (op->code == OP_RENAME && all_free(f, op, cost))
+			return FREE;
+		return is_alias(op) ? OUTSIDE : FUSED;
+	case C_REDUCE:
+	case C_LOOKUP:
+	case C_SCATTER:
+		return FUSED;
+	default:
+		return OUTSIDE;
+	}
+}
+
+static void add_edge(struct fuse *f, int from, int to)
+{
+	PUSH(f->mem, &f->it[from].users, to);
+}
+
+/* What reads a buffer runs before the write to it. */
+static void order_writes(struct fuse *f)
+{
+	for (int w = 0; w < f->n; w++) {
+		if (f->it[w].op->code != OP_WRITE)
+			continue;
+		for (int r = 0; r < f->n; r++)
+			if (f->it[r].op->code == OP_READ && streq(f->it[r].op->at.buf, f->it[w].op->at.buf))
+				for (uint32_t u = 0; u < f->it[r].users.n; u++)
+					if (f->it[r].users.at[u] != w)
+						PUSH(f->mem, &f->it[f->it[r].users.at[u]].after, w);
+	}
+}
+
+static void scan(struct fuse *f)
+{
+	f->n = 0;
+	for (struct op *op = f->block->first; op; op = op->next)
+		op->mark = f->n++;
+	f->it = NEWN(f->mem, struct item, f->n + 1);
+	f->queue = NEWN(f->mem, int, f->n + 1);
+	for (struct op *op = f->block->first; op; op = op->next) {
+		struct item *it = &f->it[op->mark];
+
+		it->op = op;
+		it->group = -1;
+		it->role = find_role(f, op, &it->cost);
+		for (uint32_t i = 0; i < op->nin; i++) {
+			int at = item_of(f, op->in[i]);
+
+			if (at >= 0)
+				add_edge(f, at, (int)op->mark);
+			if (at >= 0 && f->it[at].role == FREE && it->role == OUTSIDE)
+				f->it[at].stays = true;
+		}
+	}
+	for (uint32_t i = 0; i < f->block->yields.n; i++) {
+		int at = item_of(f, f->block->yields.at[i]);
+
+		if (at >= 0 && f->it[at].role == FREE)
+			f->it[at].stays = true;
+	}
+	order_writes(f);
+}
+
+/* -- facts about a set of ops -- */
+
+static bool in_set(const struct fuse *f, const struct value *v, int a, int b)
+{
+	int at = item_of(f, v);
+
+	return at >= 0 && f->it[at].group >= 0 && (f->it[at].group == a || f->it[at].group == b);
+}
+
+static bool is_yield(const struct fuse *f, const struct value *v)
+{
+	for (uint32_t i = 0; i < f->block->yields.n; i++)
+		if (f->block->yields.at[i] == v)
+			return true;
+	return false;
+}
+
+static bool escapes(const struct fuse *f, const struct op *op, int a, int b)
+{
+	const struct item *it = &f->it[op->mark];
+
+	for (uint32_t i = 0; i < it->users.n; i++) {
+		const struct item *u = &f->it[it->users.at[i]];
+
+		if (u->group < 0 || (u->group != a && u->group != b))
+			return true;
+	}
+	return is_yield(f, op->out[0]);
+}
+
+static bool used_in(const struct fuse *f, const struct op *op, int a, int b)
+{
+	const struct item *it = &f->it[op->mark];
+
+	for (uint32_t i = 0; i < it->users.n; i++) {
+		const struct item *u = &f->it[it->users.at[i]];
+
+		if (u->group >= 0 && (u->group == a || u->group == b))
+			return true;
+	}
+	return false;
+}
+
+static bool sum_op(const struct op *op)
+{
+	return opinfo[op->code].class == C_REDUCE || op->code == OP_SCATTER;
+}
+
+static bool view_op(const struct op *op)
+{
+	return opinfo[op->code].class == C_VIEW || op->code == OP_LOOKUP;
+}
+
+static bool takes_dim(const struct op *op, dimid d)
+{
+	if (HAS(op, dim) && op->at.dim == d)
+		return true;
+	for (int i = 0; HAS(op, dims) && i < op->at.dims.n; i++)
+		if (op->at.dims.d[i] == d)
+			return true;
+	return false;
+}
+
+/* Can a view in the kernel evaluate v at other indices: cheaply, and not a sum along its dims. */
+static bool view_reaches(const struct fuse *f, const struct op *view, const struct value *v, int a, int b, int *cost)
+{
+	if (!in_set(f, v, a, b))
+		return true;
+	if (view->code == OP_LOOKUP || v->def->code == OP_SCATTER)
+		return false;
+	if (sum_op(v->def)) {
+		for (int i = 0; i < v->nd; i++)
+			if (takes_dim(view, v->d[i]))
+				return false;
+		return true;
+	}
+	if (is_dear(v->def->code) || ++*cost > 12)
+		return false;
+	for (uint32_t i = 0; i < v->def->nin; i++)
+		if (!view_reaches(f, view, v->def->in[i], a, b, cost))
+			return false;
+	return true;
+}
+
+struct dimset {
+	int n;
+	dimid d[64];
+};
+
+static bool set_has(const struct dimset *s, dimid d)
+{
+	for (int i = 0; i < s->n; i++)
+		if (s->d[i] == d)
+			return true;
+	return false;
+}
+
+static bool set_add(struct dimset *s, dimid d)
+{
+	if (set_has(s, d))
+		return true;
+	if (s->n == (int)LEN(s->d))
+		return false;
+	s->d[s->n++] = d;
+	return true;
+}
+
+/* One sharding for each dim in the whole kernel. */
+struct axes_of {
+	int n;
+	dimid d[64];
+	struct axes on[64];
+};
+
+static bool agree(struct axes_of *s, const struct value *v)
+{
+	for (int i = 0; i < v->nd; i++) {
+		int k = 0;
+
+		while (k < s->n && s->d[k] != v->d[i])
+			k++;
+		if (k == s->n) {
+			if (s->n == 30)
+				return false;
+			s->d[k] = v->d[i];
+			s->on[k] = v->sh.on[i];
+			s->n++;
+		} else if (!axes_equal(&s->on[k], &v->sh.on[i])) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool dims_agree(const struct fuse *f, const struct group *a, const struct group *b)
+{
+	struct axes_of s = { 0 };
+
+	for (int side = 0; side < 2; side++) {
+		const struct group *g = side ? b : a;
+
+		for (uint32_t i = 0; i < g->ops.n; i++) {
+			const struct op *op = f->it[g->ops.at[i]].op;
+
+			for (uint32_t k = 0; k < op->nin; k++)
+				if (!agree(&s, op->in[k]))
+					return false;
+			if (!agree(&s, op->out[0]))
+				return false;
+		}
+	}
+	return true;
+}
+
+/* The loops of an op that must run for its own sake. */
+static void loops_of(const struct op *op, struct dimset *s)
+{
+	s->n = 0;
+	if (op->code == OP_SCATTER || opinfo[op->code].class == C_REDUCE) {
+		for (uint32_t k = 0; k < op->nin; k++)
+			for (int i = 0; i < op->in[k]->nd; i++)
+				set_add(s, op->in[k]->d[i]);
+	} else {
+		for (int i = 0; i < op->out[0]->nd; i++)
+			set_add(s, op->out[0]->d[i]);
+	}
+}
+
+/* Partial sums that a consumed reduction would hold at once: kept dims inside of summed ones. */
+static int64_t held(const struct fuse *f, const struct op *op)
+{
+	const struct value *a = op->in[0];
+	bool below = false;
+	int64_t n = 1;
+
+	for (int i = 0; i < a->nd; i++)
+		if (!has_dim(op->out[0], a->d[i]))
+			below = true;
+		else if (below)
+			n *= cap_of(f->m, dim_size(f->m, a->d[i]), &a->sh.on[i]);
+	return n;
+}
+
+/* Rows: the dims kept by the reductions that are read inside; all of them keep the same ones. */
+static bool find_rows(const struct fuse *f, const struct group *g, int a, int b, const struct op **row)
+{
+	for (uint32_t i = 0; i < g->ops.n; i++) {
+		const struct op *op = f->it[g->ops.at[i]].op;
+
+		if (!sum_op(op) || !used_in(f, op, a, b))
+			continue;
+		if (op->code == OP_SCATTER || op->out[0]->nd == 0 || held(f, op) > COLUMN_LIMIT)
+			return false;
+		if (*row && !same_dims((*row)->out[0], op->out[0]))
+			return false;
+		*row = op;
+	}
+	return true;
+}
+
+static bool fits_rows(const struct fuse *f, const struct group *g, int a, int b, const struct op *row)
+{
+	for (uint32_t i = 0; i < g->ops.n; i++) {
+		const struct op *op = f->it[g->ops.at[i]].op;
+		struct dimset s;
+
+		if (!sum_op(op) && !escapes(f, op, a, b))
+			continue;
+		loops_of(op, &s);
+		for (int k = 0; k < row->out[0]->nd; k++)
+			if (!set_has(&s, row->out[0]->d[k]))
+				return false;
+	}
+	return true;
+}
+
+static bool views_fit(const struct fuse *f, const struct group *g, int a, int b)
+{
+	for (uint32_t i = 0; i < g->ops.n; i++) {
+		const struct op *op = f->it[g->ops.at[i]].op;
+		int cost = 0;
+
+		if (view_op(op) && !view_reaches(f, op, op->in[0], a, b, &cost))
+			return false;
+	}
+	return true;
+}
+
+static bool one_nest(const struct fuse *f, int a, int b)
+{
+	const struct group *ga = &f->groups.at[a], *gb = &f->groups.at[b];
+	const struct op *row = NULL;
+
+	if (!find_rows(f, ga, a, b, &row) || !find_rows(f, gb, a, b, &row))
+		return false;
+	if (row && (!fits_rows(f, ga, a, b, row) || !fits_rows(f, gb, a, b, row)))
+		return false;
+	return views_fit(f, ga, a, b) && views_fit(f, gb, a, b);
+}
+
+static int count_io(const struct fuse *f, int a, int b)
+{
+	int n = 0;
+
+	for (int side = 0; side < 2; side++) {
+		const struct group *g = &f->groups.at[side ? b : a];
+
+		for (uint32_t i = 0; i < g->ops.n; i++) {
+			const struct op *op = f->it[g->ops.at[i]].op;
+
+			n += escapes(f, op, a, b);
+			for (uint32_t k = 0; k < op->nin; k++) {
+				int at = item_of(f, op->in[k]);
+
+				n += at < 0 || (f->it[at].role != FREE && !in_set(f, op->in[k], a, b));
+			}
+		}
+	}
+	return n;
+}
+
+/* -- order: no way from a to b through others -- */
+
+static bool visit(struct fuse *f, int i, int *n)
+{
+	if (f->it[i].seen == f->stamp)
+		return false;
+	f->it[i].seen = f->stamp;
+	f->queue[(*n)++] = i;
+	return true;
+}
+
+/* Queues what follows op i; true if that is in a or b and `stop`. */
+static bool follow(struct fuse *f, int i, int a, int b, bool stop, int *n)
+{
+	const struct item *it = &f->it[i];
+
+	for (uint32_t u = 0; u < it->users.n + it->after.n; u++) {
+		int to = u < it->users.n ? it->users.at[u] : it->after.at[u - it->users.n];
+		int g = f->it[to].group;
+
+		if (g >= 0 && (g == a || g == b)) {
+			if (stop)
+				return true;
+			continue;
+		}
+		if (!visit(f, to, n) || g < 0)
+			continue;
+		for (uint32_t k = 0; k < f->groups.at[g].ops.n; k++)
+			visit(f, f->groups.at[g].ops.at[k], n);
+	}
+	return false;
+}
+
+/* Is there a way from the ops of a or b back to them through ops of neither? */
+static bool way_around(struct fuse *f, int a, int b)
+{
+	int n = 0;
+
+	f->stamp++;
+	for (int side = 0; side < 2; side++) {
+		const struct group *g = &f->groups.at[side ? b : a];
+
+		for (uint32_t i = 0; i < g->ops.n; i++)
+			follow(f, g->ops.at[i], a, b, false, &n);
+	}
+	for (int i = 0; i < n; i++)
+		if (follow(f, f->queue[i], a, b, true, &n))
+			return true;
+	return false;
+}
+
+/* -- grouping -- */
+
+static bool join(struct fuse *f, int a, int b)
+{
+	struct group *ga = &f->groups.at[a], *gb = &f->groups.at[b];
+
+	if (a == b)
+		return false;
+	if (f->it[ga->ops.at[0]].op->phase != f->it[gb->ops.at[0]].op->phase || ga->scalar != gb->scalar)
+		return false;
+	if (ga->ops.n + gb->ops.n > MOST_OPS || !dims_agree(f, ga, gb) || !one_nest(f, a, b) ||
+	    count_io(f, a, b) > MOST_IO || way_around(f, a, b))
+		return false;
+	VEC(int) all = { 0 };
+	uint32_t i = 0, k = 0;
+
+	while (i < ga->ops.n || k < gb->ops.n)
+		if (k == gb->ops.n || (i < ga->ops.n && ga->ops.at[i] < gb->ops.at[k]))
+			PUSH(f->mem, &all, ga->ops.at[i++]);
+		else
+			PUSH(f->mem, &all, gb->ops.at[k++]);
+	for (i = 0; i < gb->ops.n; i++)
+		f->it[gb->ops.at[i]].group = a;
+	ga->ops.at = all.at;
+	ga->ops.n = all.n;
+	ga->ops.cap = all.cap;
+	if (gb->key > ga->key)
+		ga->key = gb->key;
+	gb->ops.n = 0;
+	return true;
+}
+
+static int new_group(struct fuse *f, int i)
+{
+	struct group g = { .key = i };
+	const struct op *op = f->it[i].op;
+
+	PUSH(f->mem, &g.ops, i);
+	g.scalar = op->out[0]->nd == 0 && !sum_op(op);
+	for (uint32_t k = 0; k < op->nin; k++)
+		g.scalar &= op->in[k]->nd == 0;
+	PUSH(f->mem, &f->groups, g);
+	return (int)f->groups.n - 1;
+}
+
+static void group_dims(const struct fuse *f, int g, struct dimset *all)
+{
+	for (uint32_t i = 0; i < f->groups.at[g].ops.n; i++) {
+		struct dimset s;
+
+		loops_of(f->it[f->groups.at[g].ops.at[i]].op, &s);
+		for (int k = 0; k < s.n; k++)
+			set_add(all, s.d[k]);
+	}
+}
+
+static bool spans(const struct value *v, const struct dimset *s)
+{
+	if (v->nd != s->n)
+		return false;
+	for (int i = 0; i < v->nd; i++)
+		if (!set_has(s, v->d[i]))
+			return false;
+	return true;
+}
+
+static void join_producers(struct fuse *f, int i)
+{
+	const struct op *op = f->it[i].op;
+
+	for (uint32_t k = 0; k < op->nin; k++) {
+		int at = item_of(f, op->in[k]);
+
+		if (at >= 0 && f->it[at].group >= 0)
+			join(f, f->it[at].group, f->it[i].group);
+	}
+}
+
+/* Kernels that read the same tensor, and nothing larger, read it once. */
+static void join_siblings(struct fuse *f, const struct value *v)
+{
+	int first = -1;
+
+	if (v->nd == 0)
+		return;
+	for (int i = v->def && v->home == f->block ? (int)v->def->mark + 1 : 0; i < f->n; i++) {
+		const struct op *op = f->it[i].op;
+		bool reads = false;
+
+		if (f->it[i].group < 0)
+			continue;
+		for (uint32_t k = 0; k < op->nin; k++)
+			reads |= op->in[k] == v;
+		if (!reads || (first >= 0 && f->it[first].group == f->it[i].group))
+			continue;
+		struct dimset s = { 0 };
+
+		group_dims(f, f->it[i].group, &s);
+		if (!spans(v, &s))
+			continue;
+		if (first < 0 || !join(f, f->it[first].group, f->it[i].group))
+			first = i;
+	}
+}
+
+/* What is computed of the step alone, together. */
+static void join_scalars(struct fuse *f)
+{
+	int last = -1;
+
+	for (int i = 0; i < f->n; i++) {
+		int g = f->it[i].group;
+
+		if (g >= 0 && f->groups.at[g].scalar && g != last && (last < 0 || !join(f, last, g)))
+			last = g;
+	}
+}
+
+static void make_groups(struct fuse *f)
+{
+	for (int i = 0; i < f->n; i++)
+		if (f->it[i].role == FUSED)
+			f->it[i].group = new_group(f, i);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < f->n; i++)
+			if (f->it[i].role == FUSED)
+				join_producers(f, i);
+		for (uint32_t i = 0; i < f->block->args.n; i++)
+			join_siblings(f, f->block->args.at[i]);
+		for (int i = 0; i < f->n; i++)
+			for (uint32_t k = 0; k < f->it[i].op->nout; k++)
+				if (f->it[i].role != FREE && f->it[i].users.n > 1)
+					join_siblings(f, f->it[i].op->out[k]);
+	}
+	join_scalars(f);
+	for (int i = 0; i < f->n; i++)
+		if (f->it[i].role == FREE && f->it[i].stays && f->it[i].op->code != OP_ITER)
+			f->it[i].group = new_group(f, i);
+}
+
+/* -- order -- */
+
+struct order {
+	int *left;       /* by node: edges that are still open */
+	int *node;       /* by op; a node is the first op of its group */
+	int *out, n;     /* nodes in order */
+};
+
+static int key_of(const struct fuse *f, int node)
+{
+	return f->it[node].group >= 0 ? f->groups.at[f->it[node].group].key : node;
+}
+
+static bool is_node(const struct fuse *f, int i)
+{
+	const struct item *it = &f->it[i];
+
+	if (it->group >= 0)
+		return f->groups.at[it->group].ops.at[0] == i;
+	return it->role == OUTSIDE || (it->stays && it->op->code == OP_ITER);
+}
+
+static void edges(const struct fuse *f, struct order *o, int node, int by)
+{
+	const struct item *it = &f->it[node];
+	uint32_t n = it->group >= 0 ? f->groups.at[it->group].ops.n : 1;
+
+	for (uint32_t k = 0; k < n; k++) {
+		const struct item *op = it->group >= 0 ? &f->it[f->groups.at[it->group].ops.at[k]] : it;
+
+		for (uint32_t u = 0; u < op->users.n + op->after.n; u++) {
+			int to = o->node[u < op->users.n ? op->users.at[u] : op->after.at[u - op->users.n]];
+
+			if (to >= 0 && to != node)
+				o->left[to] += by;
+		}
+	}
+}
+
+/* Kahn's order; of what is ready, what stood first. */
+static bool sort_nodes(struct fuse *f, struct order *o)
+{
+	int nodes = 0;
+
+	o->left = NEWN(f->mem, int, f->n + 1);
+	o->node = NEWN(f->mem, int, f->n + 1);
+	o->out = NEWN(f->mem, int, f->n + 1);
+	for (int i = 0; i < f->n; i++)
+		o->node[i] = f->it[i].group >= 0 ? f->groups.at[f->it[i].group].ops.at[0] : is_node(f, i) ? i : -1;
+	for (int i = 0; i < f->n; i++)
+		if (is_node(f, i)) {
+			nodes++;
+			edges(f, o, i, 1);
+		}
+	/* nodes by key: bucket[key] */
+	int *at = NEWN(f->mem, int, f->n + 1);
+
+	for (int i = 0; i < f->n; i++)
+		at[i] = -1;
+	for (int i = 0; i < f->n; i++)
+		if (is_node(f, i))
+			at[key_of(f, i)] = i;
+	while (o->n < nodes) {
+		int k = 0;
+
+		while (k < f->n && (at[k] < 0 || o->left[at[k]] > 0))
+			k++;
+		if (k == f->n)
+			return false;
+		o->out[o->n++] = at[k];
+		edges(f, o, at[k], -1);
+		at[k] = -1;
+	}
+	return true;
+}
+
+/* -- kernels -- */
+
+static void append(struct block *b, struct op *op)
+{
+	op->home = b;
+	op->prev = b->last;
+	op->next = NULL;
+	if (b->last)
+		b->last->next = op;
+	else
+		b->first = op;
+	b->last = op;
+	for (uint32_t i = 0; i < op->nout; i++)
+		op->out[i]->home = b;
+}
+
+static void need_free(const struct fuse *f, const struct op *op, bool *need)
+{
+	for (uint32_t i = 0; i < op->nin; i++) {
+		int at = item_of(f, op->in[i]);
+
+		if (at >= 0 && f->it[at].role == FREE && !need[at]) {
+			need[at] = true;
+			need_free(f, f->it[at].op, need);
+		}
+	}
+}
+
+static struct value *kernel_arg(struct builder *b, struct op *kernel, struct value *v)
+{
+	for (uint32_t i = 0; i < kernel->nin; i++)
+		if (kernel->in[i] == v)
+			return kernel->body->args.at[i];
+	struct value *a = block_arg(b, kernel->body, v->dt, v->nd, v->d);
+
+	a->sh = v->sh;
+	a->kind = v->kind;
+	a->name = v->name;
+	a->span = v->span;
+	op_add_in(b->m, kernel, v);
+	return a;
+}
+
+/* Moves op into the kernel; operands become args, or the clones of free ops (value.aux). */
+static void take_in(struct fuse *f, struct builder *b, struct op *kernel, struct op *op, int g)
+{
+	for (uint32_t i = 0; i < op->nin; i++) {
+		struct value *v = op->in[i];
+		int at = item_of(f, v);
+
+		if (v->home == kernel->body)
+			continue;
+		if (at >= 0 && f->it[at].role == FREE && f->it[at].group != g)
+			op->in[i] = v->aux;
+		else
+			op->in[i] = kernel_arg(b, kernel, v);
+	}
+	append(kernel->body, op);
+}
+
+static void give_out(struct fuse *f, struct op *kernel, const struct item *it)
+{
+	struct value *v = it->op->out[0];
+	bool out = is_yield(f, v);
+
+	for (uint32_t u = 0; u < it->users.n; u++) {
+		const struct item *user = &f->it[it->users.at[u]];
+
+		out |= user->op->home != kernel->body && (user->role != FREE || is_node(f, it->users.at[u]));
+	}
+	if (!out)
+		return;
+	struct value *r = op_add_out(f->m, kernel, v);
+
+	r->name = v->name;
+	PUSH(f->mem, &kernel->body->yields, v);
+	for (uint32_t u = 0; u < it->users.n; u++) {
+		struct op *user = f->it[it->users.at[u]].op;
+
+		for (uint32_t i = 0; user->home != kernel->body && i < user->nin; i++)
+			if (user->in[i] == v)
+				user->in[i] = r;
+	}
+	for (uint32_t i = 0; i < f->block->yields.n; i++)
+		if (f->block->yields.at[i] == v)
+			f->block->yields.at[i] = r;
+}
+
+static struct op *make_kernel(struct fuse *f, int g)
+{
+	const struct group *group = &f->groups.at[g];
+	const struct op *last = f->it[group->ops.at[group->ops.n - 1]].op;
+	struct builder b = { .m = f->m, .block = f->block, .phase = last->phase, .span = last->span };
+	struct op *kernel = op_new(&b, OP_KERNEL, 0, NULL, 0);
+	bool *need = NEWN(f->mem, bool, f->n + 1);
+
+	op_unlink(kernel);
+	kernel->mark = -1;
+	kernel->body = block_new(f->m, kernel);
+	struct builder in = b;
+	in.block = kernel->body;
+	for (uint32_t i = 0; i < group->ops.n; i++)
+		need_free(f, f->it[group->ops.at[i]].op, need);
+	for (int i = 0; i < f->n; i++)
+		if (need[i]) {
+			struct op *c = op_clone(&in, f->it[i].op, true);
+
+			c->phase = last->phase;
+			c->of = f->it[i].op->of;
+		}
+	for (uint32_t i = 0; i < group->ops.n; i++)
+		take_in(f, &in, kernel, f->it[group->ops.at[i]].op, g);
+	for (uint32_t i = 0; i < group->ops.n; i++)
+		give_out(f, kernel, &f->it[group->ops.at[i]]);
+	return kernel;
+}
+
+static void clear_aux(struct block *b)
+{
+	for (uint32_t i = 0; i < b->args.n; i++)
+		b->args.at[i]->aux = NULL;
+	for (struct op *op = b->first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->aux = NULL;
+		if (op->body)
+			clear_aux(op->body);
+	}
+}
+
+static bool rebuild(struct fuse *f)
+{
+	struct order o = { 0 };
+	struct block *b = f->block;
+
+	if (!sort_nodes(f, &o))
+		die("fuse: a cycle among kernels");
+	clear_aux(b);
+	b->first = b->last = NULL;
+	for (int i = 0; i < o.n; i++) {
+		int g = f->it[o.out[i]].group;
+
+		append(b, g >= 0 ? make_kernel(f, g) : f->it[o.out[i]].op);
+	}
+	return true;
+}
+
+/* -- before grouping -- */
+
+static void drop_detach(struct block *b)
+{
+	for (struct op *op = b->first, *next; op; op = next) {
+		next = op->next;
+		if (op->code != OP_DETACH || op->in[0]->dt != op->out[0]->dt || op->in[0]->nd != op->out[0]->nd ||
+		    !sharding_equal(&op->in[0]->sh, &op->out[0]->sh, op->out[0]->nd))
+			continue;
+		bool same = true;
+
+		for (int i = 0; i < op->out[0]->nd; i++)
+			same &= op->in[0]->d[i] == op->out[0]->d[i];
+		if (!same)
+			continue;
+		replace_uses(b, op->out[0], op->in[0]);
+		op_unlink(op);
+	}
+}
+
+/* Stored whatever the kernels are. */
+static bool is_stored(const struct fuse *f, int i)
+{
+	if (f->it[i].role == OUTSIDE || is_yield(f, f->it[i].op->out[0]))
+		return true;
+	for (uint32_t u = 0; u < f->it[i].users.n; u++)
+		if (f->it[f->it[i].users.at[u]].role == OUTSIDE)
+			return true;
+	return false;
+}
+
+static bool is_random(const struct fuse *f, const struct value *v)
+{
+	int at = item_of(f, v);
+	bool any = at >= 0 && v->def->code == OP_RNG;
+
+	for (uint32_t i = 0; at >= 0 && f->it[at].role == FREE && !any && i < v->def->nin; i++)
+		any = is_random(f, v->def->in[i]);
+	return any;
+}
+
+/* Can v be made again from small values and at most one large one that is stored anyway? */
+static bool cheap_again(const struct fuse *f, const struct value *v, int64_t full, const struct value **big, int *ops)
+{
+	int at = item_of(f, v);
+
+	if (at >= 0 && f->it[at].role == FREE)
+		return !is_random(f, v);
+	if (*ops && local_count(f->m, v) * 8 <= full)
+		return true;
+	if (at >= 0 && opinfo[v->def->code].class == C_MAP && (!*ops || !is_stored(f, at))) {
+		if (++*ops > CHAIN)
+			return false;
+		for (uint32_t i = 0; i < v->def->nin; i++)
+			if (!cheap_again(f, v->def->in[i], full, big, ops))
+				return false;
+		return true;
+	}
+	if ((at >= 0 && !is_stored(f, at)) || (*big && *big != v))
+		return false;
+	*big = v;
+	return true;
+}
+
+static struct value *again(struct fuse *f, struct builder *b, struct value *v, int64_t full, bool top)
+{
+	int at = item_of(f, v);
+
+	if (at < 0 || f->it[at].role != FUSED || opinfo[v->def->code].class != C_MAP)
+		return v;
+	if (!top && (local_count(f->m, v) * 8 <= full || is_stored(f, at)))
+		return v;
+	struct op *op = v->def;
+	struct value **in = NEWN(f->mem, struct value *, op->nin);
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		in[i] = again(f, b, op->in[i], full, false);
+	struct op *c = op_clone(b, op, false);
+	c->phase = b->phase;
+	memcpy(c->in, in, op->nin * sizeof *in);
+	c->out[0]->name = NULL;
+	return c->out[0];
+}
+
+/* A copy of value i for the kernel that its user `first` is in. */
+static void again_for(struct fuse *f, int i, struct op *first)
+{
+	struct value *v = f->it[i].op->out[0];
+	int group = f->it[first->mark].group;
+	struct builder b = { .m = f->m, .block = f->block, .before = first, .phase = first->phase, .span = v->span };
+	struct value *copy = again(f, &b, v, local_count(f->m, v), true);
+
+	for (uint32_t u = 0; u < f->it[i].users.n; u++) {
+		const struct item *user = &f->it[f->it[i].users.at[u]];
+
+		for (uint32_t k = 0; user->group == group && k < user->op->nin; k++)
+			if (user->op->in[k] == v)
+				user->op->in[k] = copy;
+	}
+}
+
+/* Pointwise values that only other kernels read are made again there instead of stored. */
+static bool make_again(struct fuse *f)
+{
+	bool any = false;
+	int n = f->n;
+
+	for (int i = 0; i < n; i++) {
+		const struct op *op = f->it[i].op;
+		const struct value *big = NULL;
+		int ops = 0;
+
+		if (f->it[i].role != FUSED || opinfo[op->code].class != C_MAP || !op->out[0]->nd || is_stored(f, i) ||
+		    !escapes(f, op, f->it[i].group, -1) ||
+		    !cheap_again(f, op->out[0], local_count(f->m, op->out[0]), &big, &ops))
+			continue;
+		for (uint32_t u = 0; u < f->it[i].users.n; u++) {
+			const struct item *user = &f->it[f->it[i].users.at[u]];
+			bool done = user->group == f->it[i].group;
+
+			for (uint32_t k = 0; k < user->op->nin && !done; k++)
+				done |= user->op->in[k] == op->out[0];
+			if (user->group != f->it[i].group && done) {
+				again_for(f, i, user->op);
+				any = true;
+			}
+		}
+	}
+	return any;
+}
+
+static bool fuse_block(struct module *m, struct block *block, struct diag *d)
+{
+	struct fuse f = { .mem = m->mem, .m = m, .d = d, .block = block };
+
+	for (struct op *op = block->first; op; op = op->next)
+		if (op->body && !fuse_block(m, op->body, d))
+			return false;
+	drop_detach(block);
+	scan(&f);
+	make_groups(&f);
+	for (int round = 0; round < 2 && make_again(&f); round++) {
+		scan(&f);
+		f.groups.n = 0;
+		make_groups(&f);
+	}
+	return rebuild(&f);
+}
+
+bool pass_fuse(struct module *m, struct diag *d)
+{
+	return fuse_block(m, &m->top, d);
+}
