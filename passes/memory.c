@@ -1,0 +1,874 @@
+/* passes/memory.c - every stored value gets a place: PARTITIONED and fused -> PLANNED.
+ *
+ * Requires: after fuse, only the ops of the plan stand in blocks. Sets value.off and buffer.off
+ * (byte offsets in the arena of a rank, 64-byte aligned) and module.arena. Offsets are absolute,
+ * in repeat bodies too. off = -1 is a value that lives in another's storage:
+ *
+ *   read                     the buffer, when the layouts are the same
+ *   rename, split, merge     the operand (also accumulate, when there is one microbatch)
+ *   args of a repeat body    carry: the repeat's result; with: the operand; over: row i of it
+ *   any other result         where it is sent: `accumulate` (an einsum that adds), a carried yield,
+ *                            row i of a stacked yield, or the buffer of its `write`
+ *
+ * runtime/place.c resolves the same rules. A yield that does not lie in its row is copied to it
+ * as soon as it is known; a carried yield that does not lie in its place is copied at the end of
+ * the iteration; everything else that has an offset and could not be an alias is a copy.
+ *
+ * Lifetimes are intervals of positions in a block. A repeat body is planned first and is then
+ * one piece of the enclosing timeline (PIPELINE.md 5). Buffers that outlive the step lie below. */
+#include <stdlib.h>
+
+#include "passes/passes.h"
+
+enum { ALIGN = 64 };
+
+/* One piece of memory on the timeline of a block; live at start..end, both included. */
+struct piece {
+	struct value *v;    /* NULL: the workspace of a repeat's body */
+	struct block *body;
+	int64_t bytes, start, end, off, load;
+};
+
+/* Where a value lives. Aliases share one. */
+struct home {
+	struct value *root; /* NULL: outside this block */
+	struct buffer *buf; /* the storage of a buffer */
+	int64_t def, last;  /* positions */
+	int carry;          /* -1, or which carried arg this is */
+	bool direct;        /* root lives where it is sent */
+	bool step;          /* live from the first microbatch */
+};
+
+struct planner {
+	struct module *m;
+	struct diag *d;
+	VEC(struct piece *) pieces; /* of the block at hand */
+	int64_t forward, backward, end; /* positions: first op of F, last op of B, after all; top block */
+	struct home **bufs;         /* by index in module.bufs */
+};
+
+static int64_t round_up(int64_t n)
+{
+	return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static bool same_layout(const struct value *a, int nd, const dimid *d, const struct axes *on, enum dtype dt)
+{
+	if (a->nd != nd || a->dt != dt)
+		return false;
+	for (int i = 0; i < nd; i++)
+		if (a->d[i] != d[i] || !axes_equal(&a->sh.on[i], &on[i]))
+			return false;
+	return true;
+}
+
+static bool same_place(const struct value *a, const struct value *b)
+{
+	return same_layout(a, b->nd, b->d, b->sh.on, b->dt);
+}
+
+/* Is v row i of whole along dim? */
+static bool is_row(const struct value *v, const struct value *whole, dimid dim)
+{
+	return whole->nd == v->nd + 1 && whole->d[0] == dim && whole->sh.on[0].n == 0 &&
+	       same_layout(v, whole->nd - 1, whole->d + 1, whole->sh.on + 1, whole->dt);
+}
+
+/* d, split over on, against the same elements as parts (major first): are all chunks the same? */
+static bool splits_alike(const struct module *m, dimid d, const struct axes *on, int n, const dimid *part,
+			 const struct axes *const *part_on)
+{
+	int64_t rest = 1, whole = dim_size(m, d), first = dim_size(m, part[0]);
+
+	for (int i = 1; i < n; i++) {
+		if (part_on[i]->n)
+			return false;
+		rest *= dim_size(m, part[i]);
+	}
+	if (!axes_equal(on, part_on[0]))
+		return false;
+	for (int i = 0; i < on->n; i++) {
+		int size = m->axes.at[on->a[i]].size;
+
+		whole = ceil_div(whole, size);
+		first = ceil_div(first, size);
+		if (whole != first * rest)
+			return false;
+	}
+	return whole == first * rest;
+}
+
+/* wide has d where narrow has parts, in the same places. */
+static bool view_alike(const struct module *m, const struct value *wide, const struct value *narrow, dimid d,
+		       const struct dimlist *parts)
+{
+	const struct axes *on[MAX_DIMS];
+	int k = 0;
+
+	if (narrow->nd != wide->nd - 1 + parts->n || narrow->dt != wide->dt)
+		return false;
+	for (int i = 0; i < wide->nd; i++) {
+		if (wide->d[i] != d) {
+			if (narrow->d[k] != wide->d[i] || !axes_equal(&narrow->sh.on[k], &wide->sh.on[i]))
+				return false;
+			k++;
+			continue;
+		}
+		for (int j = 0; j < parts->n; j++, k++) {
+			if (narrow->d[k] != parts->d[j])
+				return false;
+			on[j] = &narrow->sh.on[k];
+		}
+		if (!splits_alike(m, d, &wide->sh.on[i], parts->n, parts->d, on))
+			return false;
+	}
+	return true;
+}
+
+static bool rename_alike(const struct op *op)
+{
+	const struct value *in = op->in[0], *out = op->out[0];
+
+	if (in->nd != out->nd || in->dt != out->dt)
+		return false;
+	for (int i = 0; i < in->nd; i++) {
+		dimid d = in->d[i];
+
+		for (int k = 0; k < op->at.dims.n; k++)
+			if (op->at.dims.d[k] == in->d[i])
+				d = op->at.tos.d[k];
+		if (d != out->d[i] || !axes_equal(&in->sh.on[i], &out->sh.on[i]))
+			return false;
+	}
+	return true;
+}
+
+static bool once_a_step(const struct module *m, const struct op *op)
+{
+	return m->micro <= 1 || (op->phase != FORWARD && op->phase != BACKWARD);
+}
+
+/* Does the result lie in the operand's storage? */
+static bool is_alias(const struct module *m, const struct op *op)
+{
+	switch (op->code) {
+	case OP_RENAME:
+		return rename_alike(op);
+	case OP_SPLIT:
+		return view_alike(m, op->in[0], op->out[0], op->at.dim, &op->at.tos);
+	case OP_MERGE:
+		return view_alike(m, op->out[0], op->in[0], op->at.to, &op->at.dims);
+	case OP_ACCUMULATE:
+		return m->micro <= 1 && same_place(op->in[0], op->out[0]);
+	default:
+		return false;
+	}
+}
+
+static int buffer_index(const struct planner *p, const char *name)
+{
+	for (uint32_t i = 0; i < p->m->bufs.n; i++)
+		if (streq(p->m->bufs.at[i]->name, name))
+			return (int)i;
+	return -1;
+}
+
+static struct home *home_new(struct planner *p, struct value *root, int64_t def)
+{
+	struct home *h = NEW(p->m->mem, struct home);
+
+	h->root = root;
+	h->def = h->last = def;
+	h->carry = -1;
+	if (root)
+		root->aux = h;
+	return h;
+}
+
+static void touch(struct home *h, int64_t pos)
+{
+	if (pos > h->last)
+		h->last = pos;
+}
+
+static struct home *home_of(const struct value *v)
+{
+	return v->aux;
+}
+
+/* -- one block: homes and last uses -- */
+
+static void read_home(struct planner *p, struct op *op, int64_t pos)
+{
+	struct value *v = op->out[0];
+	int i = buffer_index(p, op->at.buf);
+	struct buffer *b = i >= 0 ? p->m->bufs.at[i] : NULL;
+
+	if (!b || b->role == B_INPUT) {
+		home_new(p, v, pos);
+		return;
+	}
+	if (same_layout(v, b->nd, b->d, b->store.on, b->dt)) {
+		v->aux = p->bufs[i];
+		return;
+	}
+	home_new(p, v, pos);
+	touch(p->bufs[i], pos);
+}
+
+static void result_homes(struct planner *p, struct op *op, int64_t pos)
+{
+	if (op->code == OP_READ) {
+		read_home(p, op, pos);
+		return;
+	}
+	for (uint32_t i = 0; i < op->nout; i++) {
+		if (is_alias(p->m, op))
+			op->out[i]->aux = op->in[0]->aux;
+		else
+			home_new(p, op->out[i], pos);
+	}
+}
+
+static void arg_homes(struct planner *p, struct block *block)
+{
+	for (uint32_t i = 0; i < block->args.n; i++) {
+		struct value *a = block->args.at[i];
+		struct op *r = block->owner;
+		struct home *h = home_new(p, a, -1);
+
+		h->root = NULL;
+		if ((int64_t)i < r->at.ncarry)
+			h->carry = (int)i;
+		if (i >= r->at.ncarry + r->at.nwith && !is_row(a, r->in[i], r->at.dim))
+			h->root = a;
+	}
+}
+
+static void count_use(struct value *v)
+{
+	v->mark++;
+}
+
+/* Buffers read in a body are read where the repeat stands. */
+static void body_reads(struct planner *p, const struct block *body, int64_t pos)
+{
+	for (const struct op *op = body->first; op; op = op->next) {
+		int i = op->code == OP_READ ? buffer_index(p, op->at.buf) : -1;
+
+		if (i >= 0)
+			touch(p->bufs[i], pos);
+		if (op->code == OP_REPEAT)
+			body_reads(p, op->body, pos);
+	}
+}
+
+static void uses(struct planner *p, struct op *op, int64_t pos)
+{
+	if (op->code == OP_REPEAT)
+		body_reads(p, op->body, pos);
+	for (uint32_t i = 0; i < op->nin; i++) {
+		touch(home_of(op->in[i]), pos);
+		count_use(op->in[i]);
+	}
+}
+
+static void forget(struct block *block)
+{
+	for (uint32_t i = 0; i < block->args.n; i++)
+		block->args.at[i]->mark = 0;
+	for (struct op *op = block->first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->mark = 0;
+}
+
+/* Positions, homes, last uses. Returns the number of ops. */
+static int64_t survey(struct planner *p, struct block *block)
+{
+	int64_t pos = 0;
+
+	forget(block);
+	arg_homes(p, block);
+	for (struct op *op = block->first; op; op = op->next, pos++) {
+		op->mark = pos;
+		uses(p, op, pos);
+		result_homes(p, op, pos);
+	}
+	for (uint32_t i = 0; i < block->yields.n; i++)
+		count_use(block->yields.at[i]);
+	return pos;
+}
+
+/* -- values that are made where they are sent -- */
+
+static bool makes_storage(const struct module *m, const struct value *v)
+{
+	return v->def && v->def->code != OP_READ && !is_alias(m, v->def) && home_of(v)->root == v;
+}
+
+static void direct_accumulate(struct planner *p, struct op *op)
+{
+	struct value *x = op->in[0];
+
+	if (once_a_step(p->m, op))
+		return;
+	struct home *h = home_of(op->out[0]);
+
+	h->step = true;
+	if (makes_storage(p->m, x) && x->def->code == OP_EINSUM && x->mark == 1 && same_place(x, op->out[0]))
+		home_of(x)->direct = true;
+}
+
+/* Is result k a stack that is summed over the microbatches? */
+static bool adds_up(const struct op *repeat, uint32_t k)
+{
+	int64_t bit = (int64_t)k - repeat->at.ncarry;
+
+	return bit >= 0 && bit < 63 && HAS(repeat, acc) && (repeat->at.acc >> bit & 1);
+}
+
+/* Carried yields: in place when the arg is dead before the yield is made, else copied at the end. */
+static void carried_yields(struct planner *p, struct block *block, int64_t n)
+{
+	int64_t nc = block->owner->at.ncarry;
+
+	for (int64_t k = 0; k < nc; k++) {
+		struct home *h = home_of(block->yields.at[k]);
+
+		if (h->carry >= 0 && h->carry != k)
+			touch(h, n);
+	}
+	for (int64_t k = 0; k < nc; k++) {
+		struct value *y = block->yields.at[k], *arg = block->args.at[k];
+		struct home *h = home_of(y);
+
+		if (h->carry == k)
+			continue;
+		if (makes_storage(p->m, y) && !h->direct && home_of(arg)->last < h->def && same_place(y, arg)) {
+			h->direct = true;
+			touch(home_of(arg), n);
+		} else {
+			touch(h, n);
+		}
+	}
+}
+
+static bool is_carried(const struct block *block, const struct value *v)
+{
+	for (int64_t k = 0; k < block->owner->at.ncarry; k++)
+		if (block->yields.at[k] == v)
+			return true;
+	return false;
+}
+
+/* The first stack that v is a row of: the only one that it may be made in. */
+static uint32_t first_row(const struct block *block, const struct value *v)
+{
+	const struct op *r = block->owner;
+	uint32_t k = (uint32_t)r->at.ncarry;
+
+	while (k < block->yields.n && !(block->yields.at[k] == v && is_row(v, r->out[k], r->at.dim)))
+		k++;
+	return k;
+}
+
+static void stacked_yields(struct planner *p, struct block *block)
+{
+	struct op *r = block->owner;
+
+	for (uint32_t k = (uint32_t)r->at.ncarry; k < block->yields.n; k++) {
+		struct value *y = block->yields.at[k];
+		struct home *h = home_of(y);
+		bool sums = adds_up(r, k) && p->m->micro > 1;
+
+		if (!makes_storage(p->m, y) || h->direct || is_carried(block, y) || first_row(block, y) != k)
+			continue;
+		if (sums && (y->def->code != OP_EINSUM || y->mark != 1))
+			continue;
+		h->direct = true;
+	}
+}
+
+/* In a kernel of one loop nest over the dims of result k, is everything read at the very place that is
+ * written next? Then the operands at `in` may share the result's storage. */
+static bool kernel_in_place(const struct op *op, const struct value *result, const struct home *buf)
+{
+	if (op->code != OP_KERNEL)
+		return false;
+	for (const struct op *o = op->body->first; o; o = o->next)
+		if (opinfo[o->code].class != C_MAP && opinfo[o->code].class != C_LEAF)
+			return false;
+	for (uint32_t i = 0; i < op->nout; i++)
+		if (op->out[i]->nd != result->nd || memcmp(op->out[i]->d, result->d, result->nd * sizeof *result->d))
+			return false;
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (op->in[i]->aux == buf && !same_place(op->in[i], result))
+			return false;
+	return true;
+}
+
+static bool reads_buffer(const struct op *op, const struct home *buf)
+{
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (op->in[i]->aux == buf)
+			return true;
+	return false;
+}
+
+static int writes_of(const struct block *block, const char *buf)
+{
+	int n = 0;
+
+	for (const struct op *op = block->first; op; op = op->next)
+		n += op->code == OP_WRITE && streq(op->at.buf, buf);
+	return n;
+}
+
+/* A value made right in the buffer that it is written to. */
+static void direct_write(struct planner *p, struct op *op)
+{
+	int i = buffer_index(p, op->at.buf);
+	struct value *x = op->in[0];
+	struct buffer *b = i >= 0 ? p->m->bufs.at[i] : NULL;
+
+	if (!b || op->home->owner || !makes_storage(p->m, x) || home_of(x)->direct || x->def->code == OP_REPEAT ||
+	    !once_a_step(p->m, x->def) || !same_layout(x, b->nd, b->d, b->store.on, b->dt) ||
+	    writes_of(op->home, b->name) != 1)
+		return;
+	struct home *h = p->bufs[i];
+
+	if (h->last > x->def->mark)
+		return;
+	if (reads_buffer(x->def, h) && !kernel_in_place(x->def, x, h))
+		return;
+	home_of(x)->direct = true;
+}
+
+/* A write stands right after the value is made if nobody reads the old contents later, else last. */
+static bool place_writes(struct planner *p, struct block *top)
+{
+	bool moved = false;
+	struct op *next;
+
+	for (struct op *op = top->first; op; op = next) {
+		next = op->next;
+		if (op->code != OP_WRITE)
+			continue;
+		int i = buffer_index(p, op->at.buf);
+		bool late = i >= 0 && p->bufs[i]->last > op->mark;
+
+		if (!late || op == top->last || op->aux)
+			continue;
+		op_move_before(op, NULL);
+		op->aux = op; /* moved once */
+		moved = true;
+	}
+	return moved;
+}
+
+static bool check_writes(struct planner *p, const struct block *top)
+{
+	for (const struct op *op = top->first; op; op = op->next) {
+		int i = op->code == OP_WRITE ? buffer_index(p, op->at.buf) : -1;
+
+		if (i >= 0 && p->bufs[i]->last > op->mark)
+			return diag_error(p->d, op->span, "'%s' is written before its old value is last read", op->at.buf);
+	}
+	return true;
+}
+
+/* -- lifetimes at the top, where sections repeat -- */
+
+static void section_bounds(struct planner *p, const struct block *top, int64_t n)
+{
+	p->forward = p->end = n;
+	p->backward = -1;
+	for (const struct op *op = top->first; op; op = op->next) {
+		if (op->phase != FORWARD && op->phase != BACKWARD)
+			continue;
+		if (op->mark < p->forward)
+			p->forward = op->mark;
+		p->backward = op->mark;
+	}
+}
+
+static void stretch(struct planner *p, struct block *top)
+{
+	if (p->m->micro <= 1)
+		return;
+	for (struct op *op = top->first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nout; i++) {
+			struct home *h = home_of(op->out[i]);
+
+			if (!h->root || h->root->def != op)
+				continue;
+			if (op->phase == PROLOGUE && h->last >= p->forward)
+				touch(h, p->backward);
+			if (h->step) {
+				h->def = p->forward;
+				touch(h, p->backward);
+			}
+		}
+	}
+}
+
+/* A result of a repeat that grows over the microbatches, or holds one that does. */
+static bool grows(const struct op *r, uint32_t k)
+{
+	if (r->code != OP_REPEAT || k < r->at.ncarry)
+		return false;
+	if (adds_up(r, k))
+		return true;
+	const struct value *y = r->body->yields.at[k];
+
+	return y->def && grows(y->def, y->no);
+}
+
+static bool mark_growing(struct planner *p, struct op *op)
+{
+	for (uint32_t k = 0; k < op->nout; k++) {
+		struct home *h = home_of(op->out[k]);
+
+		if (!grows(op, k) || p->m->micro <= 1)
+			continue;
+		if (!op->home->owner)
+			h->step = true;
+		else if (!h->direct)
+			return diag_error(p->d, op->span, "a stack that is summed over microbatches is not stacked in place");
+	}
+	return true;
+}
+
+/* The result of a carried value takes over its initial value's storage, if that ends here. */
+static void inherit_carry(const struct module *m, struct op *op)
+{
+	for (int64_t k = 0; k < op->at.ncarry; k++) {
+		struct home *h = home_of(op->in[k]);
+		bool again = false;
+
+		for (uint32_t i = 0; i < op->nin; i++)
+			again |= i != k && home_of(op->in[i]) == h;
+		if (again || !h->root || h->direct || h->step || h->buf || h->carry >= 0 || h->last != op->mark ||
+		    home_of(op->out[k])->direct || !same_place(h->root, op->out[k]) || !same_place(op->in[k], op->out[k]))
+			continue;
+		if (!h->root->def || h->root->home != op->home || h->root->def->code == OP_READ ||
+		    once_a_step(m, h->root->def) != once_a_step(m, op))
+			continue;
+		struct home *res = home_of(op->out[k]);
+
+		touch(h, res->last);
+		for (struct op *o = op; o; o = o->next)
+			for (uint32_t i = 0; i < o->nout; i++)
+				if (o->out[i]->aux == res)
+					o->out[i]->aux = h;
+	}
+}
+
+/* -- offsets -- */
+
+static struct piece *add_piece(struct planner *p, struct value *v, struct block *body, int64_t bytes,
+			       int64_t start, int64_t end)
+{
+	struct piece *s = NEW(p->m->mem, struct piece);
+
+	*s = (struct piece){ v, body, round_up(bytes), start, end, 0, 0 };
+	PUSH(p->m->mem, &p->pieces, s);
+	return s;
+}
+
+static int cmp(int64_t a, int64_t b)
+{
+	return (a > b) - (a < b);
+}
+
+static int tie(const struct piece *a, const struct piece *b)
+{
+	int c = cmp(a->start, b->start);
+
+	if (!c)
+		c = cmp(b->bytes, a->bytes);
+	if (!c)
+		c = cmp(a->v ? a->v->id : UINT32_MAX, b->v ? b->v->id : UINT32_MAX);
+	return c;
+}
+
+static int by_size_time(const void *x, const void *y)
+{
+	const struct piece *a = *(struct piece *const *)x, *b = *(struct piece *const *)y;
+	double s = (double)a->bytes * (double)(a->end - a->start + 1);
+	double t = (double)b->bytes * (double)(b->end - b->start + 1);
+
+	return s != t ? (s < t) - (s > t) : tie(a, b);
+}
+
+static int by_size(const void *x, const void *y)
+{
+	const struct piece *a = *(struct piece *const *)x, *b = *(struct piece *const *)y;
+	int c = cmp(b->bytes, a->bytes);
+
+	return c ? c : tie(a, b);
+}
+
+static int by_load(const void *x, const void *y)
+{
+	const struct piece *a = *(struct piece *const *)x, *b = *(struct piece *const *)y;
+	int c = cmp(b->load, a->load);
+
+	return c ? c : by_size(x, y);
+}
+
+static int by_start(const void *x, const void *y)
+{
+	return tie(*(struct piece *const *)x, *(struct piece *const *)y);
+}
+
+static int by_time(const void *x, const void *y)
+{
+	const struct piece *a = *(struct piece *const *)x, *b = *(struct piece *const *)y;
+	int c = cmp(b->end - b->start, a->end - a->start);
+
+	return c ? c : by_size(x, y);
+}
+
+/* The most that is live at once while a piece is. */
+static void loads(struct planner *p, int64_t n)
+{
+	int64_t *live = NEWN(p->m->mem, int64_t, n + 3);
+
+	for (uint32_t i = 0; i < p->pieces.n; i++) {
+		live[p->pieces.at[i]->start + 1] += p->pieces.at[i]->bytes;
+		live[p->pieces.at[i]->end + 2] -= p->pieces.at[i]->bytes;
+	}
+	for (int64_t t = 1; t < n + 3; t++)
+		live[t] += live[t - 1];
+	for (uint32_t i = 0; i < p->pieces.n; i++) {
+		struct piece *s = p->pieces.at[i];
+
+		for (int64_t t = s->start + 1; t <= s->end + 1; t++)
+			if (live[t] > s->load)
+				s->load = live[t];
+	}
+}
+
+/* Lowest fit: by_off holds the pieces placed so far, lowest first. Returns the height. */
+static int64_t fit(struct piece **order, uint32_t n, struct piece **by_off)
+{
+	int64_t height = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct piece *s = order[i];
+		int64_t at = 0;
+		uint32_t k;
+
+		for (k = 0; k < i; k++) {
+			struct piece *o = by_off[k];
+
+			if (o->start > s->end || s->start > o->end)
+				continue;
+			if (o->off >= at + s->bytes)
+				break;
+			if (o->off + o->bytes > at)
+				at = o->off + o->bytes;
+		}
+		s->off = at;
+		for (k = i; k > 0 && by_off[k - 1]->off > at; k--)
+			by_off[k] = by_off[k - 1];
+		by_off[k] = s;
+		if (at + s->bytes > height)
+			height = at + s->bytes;
+	}
+	return height;
+}
+
+/* Best of the orders of PIPELINE.md 5.1. */
+static int64_t assign(struct planner *p, int64_t n)
+{
+	static int (*const orders[])(const void *, const void *) = { by_size_time, by_size, by_load, by_start, by_time };
+	uint32_t count = p->pieces.n;
+	struct piece **by_off = NEWN(p->m->mem, struct piece *, count + 1);
+	int64_t *best_off = NEWN(p->m->mem, int64_t, count + 1), best = INT64_MAX;
+	struct piece **order = NEWN(p->m->mem, struct piece *, count + 1);
+
+	loads(p, n);
+	for (size_t o = 0; o < LEN(orders); o++) {
+		if (count)
+			memcpy(order, p->pieces.at, count * sizeof *order);
+		qsort(order, count, sizeof *order, orders[o]);
+		int64_t height = fit(order, count, by_off);
+
+		if (height >= best)
+			continue;
+		best = height;
+		for (uint32_t i = 0; i < count; i++)
+			best_off[i] = p->pieces.at[i]->off;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		p->pieces.at[i]->off = best_off[i];
+	return count ? best : 0;
+}
+
+static void shift_value(struct value *v, int64_t by)
+{
+	if (v->off >= 0)
+		v->off += by;
+}
+
+static void shift(struct block *block, int64_t by)
+{
+	for (uint32_t i = 0; i < block->args.n; i++)
+		shift_value(block->args.at[i], by);
+	for (struct op *op = block->first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nout; i++)
+			shift_value(op->out[i], by);
+		if (op->code == OP_REPEAT)
+			shift(op->body, by);
+	}
+}
+
+static bool plan_block(struct planner *p, struct block *block, int64_t *bytes);
+
+static void outside_buffers(struct planner *p)
+{
+	p->bufs = NEWN(p->m->mem, struct home *, p->m->bufs.n + 1);
+	for (uint32_t i = 0; i < p->m->bufs.n; i++) {
+		p->bufs[i] = home_new(p, NULL, -1);
+		p->bufs[i]->buf = p->m->bufs.at[i];
+	}
+}
+
+/* The bodies inside, each a piece of this block. */
+static bool plan_bodies(struct planner *p, struct block *block)
+{
+	for (struct op *op = block->first; op; op = op->next) {
+		int64_t bytes;
+
+		if (op->code != OP_REPEAT)
+			continue;
+		struct planner in = { .m = p->m, .d = p->d };
+
+		outside_buffers(&in);
+		if (!plan_block(&in, op->body, &bytes))
+			return false;
+		if (bytes)
+			add_piece(p, NULL, op->body, bytes, op->mark, op->mark);
+	}
+	return true;
+}
+
+static void add_values(struct planner *p, struct block *block)
+{
+	for (uint32_t i = 0; i < block->args.n; i++) {
+		struct value *a = block->args.at[i];
+		struct home *h = home_of(a);
+
+		if (h->root == a)
+			add_piece(p, a, NULL, local_bytes(p->m, a), -1, h->last);
+	}
+	for (struct op *op = block->first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nout; i++) {
+			struct home *h = home_of(op->out[i]);
+
+			if (h->root == op->out[i] && !h->direct)
+				add_piece(p, h->root, NULL, local_bytes(p->m, h->root), h->def, h->last);
+		}
+	}
+}
+
+static void set_offsets(struct planner *p, struct block *block)
+{
+	for (uint32_t i = 0; i < block->args.n; i++)
+		block->args.at[i]->off = -1;
+	for (struct op *op = block->first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->off = -1;
+	for (uint32_t i = 0; i < p->pieces.n; i++) {
+		struct piece *s = p->pieces.at[i];
+
+		if (s->v)
+			s->v->off = s->off;
+		else
+			shift(s->body, s->off);
+	}
+	for (struct op *op = block->first; op; op = op->next) /* carried results that took over a place */
+		for (uint32_t i = 0; op->code == OP_REPEAT && i < op->nout; i++) {
+			struct home *h = home_of(op->out[i]);
+
+			if (h->root && h->root != op->out[i])
+				op->out[i]->off = h->root->off;
+		}
+}
+
+static bool plan_block(struct planner *p, struct block *block, int64_t *bytes)
+{
+	int64_t n = survey(p, block);
+
+	while (!block->owner && place_writes(p, block)) {
+		for (uint32_t i = 0; i < p->m->bufs.n; i++)
+			p->bufs[i]->last = -1;
+		n = survey(p, block);
+	}
+	if (!block->owner && !check_writes(p, block))
+		return false;
+	section_bounds(p, block, n);
+	for (struct op *op = block->first; op; op = op->next)
+		if (op->code == OP_ACCUMULATE)
+			direct_accumulate(p, op);
+	if (block->owner) {
+		carried_yields(p, block, n);
+		stacked_yields(p, block);
+	}
+	for (struct op *op = block->first; op; op = op->next)
+		if (op->code == OP_REPEAT && !mark_growing(p, op))
+			return false;
+	if (!block->owner)
+		stretch(p, block);
+	for (struct op *op = block->first; op; op = op->next) {
+		if (op->code == OP_REPEAT)
+			inherit_carry(p->m, op);
+		if (op->code == OP_WRITE)
+			direct_write(p, op);
+	}
+	if (!plan_bodies(p, block))
+		return false;
+	add_values(p, block);
+	*bytes = assign(p, n);
+	set_offsets(p, block);
+	return true;
+}
+
+/* Buffers that outlive the step, from offset 0. Inputs are staged where they are read. */
+static int64_t plan_buffers(struct module *m)
+{
+	int64_t at = 0;
+
+	for (uint32_t i = 0; i < m->bufs.n; i++) {
+		struct buffer *b = m->bufs.at[i];
+		struct value v = { .dt = b->dt, .nd = b->nd, .sh = b->store };
+
+		b->off = -1;
+		if (b->role == B_INPUT)
+			continue;
+		memcpy(v.d, b->d, sizeof v.d);
+		b->off = at;
+		at += round_up(local_bytes(m, &v));
+	}
+	return at;
+}
+
+bool pass_memory(struct module *m, struct diag *d)
+{
+	struct planner p = { .m = m, .d = d };
+	int64_t bytes;
+
+	for (struct op *op = m->top.first; op; op = op->next)
+		op->aux = NULL;
+	outside_buffers(&p);
+	int64_t base = plan_buffers(m);
+
+	if (!plan_block(&p, &m->top, &bytes))
+		return false;
+	shift(&m->top, base);
+	m->arena = base + bytes;
+	m->form = PLANNED;
+	return true;
+}

@@ -1,0 +1,298 @@
+/* runtime/comm_threads.c - ranks that are threads meet here.
+ *
+ * A meeting is a barrier of a group: every member says what it is about to do (a mismatch is found
+ * by the member that sees it) and lends the others two pointers. A waiting thread spins for a
+ * moment, then sleeps. If every rank sleeps or has ended its step, and nobody has moved for a while,
+ * the run is broken and says who waits where; so it is when one meeting takes too long. */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runtime/internal.h"
+
+enum { SPINS = 400, TICK_MS = 50, STILL = 4 };
+
+struct member {
+	int64_t rank;
+	const struct call *call; /* of the meeting at hand */
+	void *in, *out;
+};
+
+struct group {
+	struct comm *c;
+	struct group *next;
+	pthread_mutex_t lock;
+	pthread_cond_t met;
+	_Atomic uint64_t turn;  /* meetings so far */
+	int n, arrived;
+	const struct call *first;
+	int first_member;
+	struct member at[];
+};
+
+struct comm {
+	int64_t ranks;
+	double timeout;
+	struct group *groups;
+	_Atomic int64_t asleep, done;
+	_Atomic uint64_t moves;  /* meetings of all groups */
+	_Atomic bool broken;
+	pthread_mutex_t lock;    /* of what follows */
+	bool told;
+	char error[512];
+	struct span at;
+};
+
+struct comm *comm_open(int64_t ranks, double timeout_s)
+{
+	struct comm *c = calloc(1, sizeof *c);
+
+	if (!c)
+		return NULL;
+	c->ranks = ranks;
+	c->timeout = timeout_s;
+	if (pthread_mutex_init(&c->lock, NULL) != 0) {
+		free(c);
+		return NULL;
+	}
+	return c;
+}
+
+void comm_close(struct comm *c)
+{
+	if (!c)
+		return;
+	for (struct group *g = c->groups, *next; g; g = next) {
+		next = g->next;
+		pthread_cond_destroy(&g->met);
+		pthread_mutex_destroy(&g->lock);
+		free(g);
+	}
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+static bool init_cond(pthread_cond_t *cond)
+{
+	pthread_condattr_t a;
+
+	if (pthread_condattr_init(&a) != 0)
+		return false;
+	bool ok = pthread_condattr_setclock(&a, CLOCK_MONOTONIC) == 0 && pthread_cond_init(cond, &a) == 0;
+
+	pthread_condattr_destroy(&a);
+	return ok;
+}
+
+struct group *comm_group(struct comm *c, int n, const int64_t *ranks)
+{
+	struct group *g = calloc(1, sizeof *g + (size_t)n * sizeof *g->at);
+
+	if (!g)
+		return NULL;
+	g->c = c;
+	g->n = n;
+	for (int i = 0; i < n; i++)
+		g->at[i].rank = ranks[i];
+	if (pthread_mutex_init(&g->lock, NULL) != 0 || !init_cond(&g->met)) {
+		free(g);
+		return NULL;
+	}
+	g->next = c->groups;
+	c->groups = g;
+	return g;
+}
+
+void comm_begin(struct comm *c)
+{
+	atomic_store(&c->done, 0);
+}
+
+void comm_done(struct comm *c)
+{
+	atomic_fetch_add(&c->done, 1);
+}
+
+bool comm_failed(struct comm *c)
+{
+	return atomic_load(&c->broken);
+}
+
+const char *comm_error(struct comm *c, struct span *at)
+{
+	*at = c->at;
+	return c->error;
+}
+
+void comm_fail(struct comm *c, int64_t rank, struct span at, const char *fmt, ...)
+{
+	va_list ap;
+
+	pthread_mutex_lock(&c->lock);
+	if (!c->told) {
+		int n = snprintf(c->error, sizeof c->error, "rank %lld: ", (long long)rank);
+
+		va_start(ap, fmt);
+		vsnprintf(c->error + n, sizeof c->error - (size_t)n, fmt, ap);
+		va_end(ap);
+		c->told = true;
+		c->at = at;
+	}
+	pthread_mutex_unlock(&c->lock);
+	atomic_store(&c->broken, true);
+}
+
+static bool same_call(const struct call *a, const struct call *b)
+{
+	return a == b || (a->op == b->op && streq(a->name, b->name) && a->axes == b->axes && a->bytes == b->bytes);
+}
+
+static void mismatch(struct group *g, int me, const struct call *call)
+{
+	const struct call *o = g->first;
+
+	comm_fail(g->c, g->at[me].rank, call->at,
+		  "a collective does not match: %s of %lld bytes (axes %x, line %u) meets %s of %lld bytes (axes %x, "
+		  "line %u) of rank %lld", call->name, (long long)call->bytes, call->axes, call->at.line, o->name,
+		  (long long)o->bytes, o->axes, o->at.line, (long long)g->at[g->first_member].rank);
+}
+
+/* Says who of the group is missing. */
+static void stuck(struct group *g, int me, const char *how)
+{
+	char who[160];
+	size_t n = 0;
+
+	who[0] = 0;
+	for (int i = 0; i < g->n && n < sizeof who - 24; i++)
+		if (!g->at[i].call)
+			n += (size_t)snprintf(who + n, sizeof who - n, "%s%lld", n ? ", " : "", (long long)g->at[i].rank);
+	const struct call *call = g->at[me].call;
+
+	comm_fail(g->c, g->at[me].rank, call->at, "%s: %s of %lld bytes waits for rank%s %s", how, call->name,
+		  (long long)call->bytes, strchr(who, ',') ? "s" : "", who);
+}
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void tick(pthread_cond_t *cond, pthread_mutex_t *lock)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_nsec += TICK_MS * 1000000;
+	if (t.tv_nsec >= 1000000000) {
+		t.tv_nsec -= 1000000000;
+		t.tv_sec++;
+	}
+	pthread_cond_timedwait(cond, lock, &t);
+}
+
+/* With g->lock held: until the turn passes. */
+static void sleep_until(struct group *g, int me, uint64_t turn)
+{
+	struct comm *c = g->c;
+	double start = now();
+	uint64_t moves = atomic_load(&c->moves);
+	int still = 0;
+
+	atomic_fetch_add(&c->asleep, 1);
+	while (atomic_load(&g->turn) == turn && !atomic_load(&c->broken)) {
+		tick(&g->met, &g->lock);
+		if (atomic_load(&g->turn) != turn)
+			break;
+		uint64_t m = atomic_load(&c->moves);
+		bool all = atomic_load(&c->asleep) + atomic_load(&c->done) >= c->ranks;
+
+		still = all && m == moves ? still + 1 : 0;
+		moves = m;
+		if (still >= STILL)
+			stuck(g, me, "deadlock");
+		else if (now() - start > c->timeout)
+			stuck(g, me, "time-out");
+	}
+	atomic_fetch_sub(&c->asleep, 1);
+}
+
+static void pause_cpu(int i)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+	if (i % 64 == 63)
+		sched_yield();
+}
+
+/* The barrier. call NULL: as in the meeting before. */
+static bool arrive(struct group *g, int me, const struct call *call)
+{
+	struct comm *c = g->c;
+	uint64_t turn;
+
+	pthread_mutex_lock(&g->lock);
+	if (!g->arrived) {
+		g->first = call;
+		g->first_member = me;
+	} else if (!same_call(call, g->first)) {
+		mismatch(g, me, call);
+	}
+	turn = atomic_load(&g->turn);
+	if (!atomic_load(&c->broken) && ++g->arrived == g->n) {
+		g->arrived = 0;
+		for (int i = 0; i < g->n; i++)
+			g->at[i].call = NULL;
+		atomic_fetch_add(&c->moves, 1);
+		atomic_store(&g->turn, turn + 1);
+		pthread_cond_broadcast(&g->met);
+		pthread_mutex_unlock(&g->lock);
+		return true;
+	}
+	g->at[me].call = call;
+	pthread_mutex_unlock(&g->lock);
+	for (int i = 0; i < SPINS; i++) {
+		if (atomic_load(&g->turn) != turn || atomic_load(&c->broken))
+			return !atomic_load(&c->broken);
+		pause_cpu(i);
+	}
+	pthread_mutex_lock(&g->lock);
+	sleep_until(g, me, turn);
+	pthread_mutex_unlock(&g->lock);
+	return !atomic_load(&c->broken);
+}
+
+bool comm_meet(struct group *g, int me, const struct call *call, void *in, void *out)
+{
+	g->at[me].in = in;
+	g->at[me].out = out;
+	return arrive(g, me, call);
+}
+
+bool comm_wait(struct group *g, int me)
+{
+	static const struct call again = { .name = "the end of a collective" };
+
+	return arrive(g, me, &again);
+}
+
+void *comm_in(const struct group *g, int member)
+{
+	return g->at[member].in;
+}
+
+void *comm_out(const struct group *g, int member)
+{
+	return g->at[member].out;
+}
+
+int comm_size(const struct group *g)
+{
+	return g->n;
+}

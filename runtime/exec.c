@@ -1,0 +1,408 @@
+/* runtime/exec.c - every rank is a thread that runs the program of the plan, one step at a time. */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/exec.h"
+
+enum { MAX_POINTERS = 4096 };
+
+static bool broken(struct rank *r, const struct op *op, const char *why)
+{
+	comm_fail(r->rt->comm, r->no, op->span, "%s: %s", opinfo[op->code].name, why);
+	return false;
+}
+
+static char *at(const struct rank *r, const struct loc *l)
+{
+	return place_of(r->arena, l, r->iter);
+}
+
+static int64_t valid(const struct rank *r, dimid d, const struct axes *on)
+{
+	return rank_extent(r->rt->m, d, on, r->coord).valid;
+}
+
+int64_t rank_iter_all(const struct rank *r)
+{
+	return r->env.iter_all;
+}
+
+/* -- instructions -- */
+
+static bool run_kernel(struct rank *r, const struct instr *i)
+{
+	void *in[MAX_POINTERS], *out[MAX_POINTERS];
+	int64_t start[64], n[64];
+	const struct op *op = i->op;
+
+	for (uint32_t k = 0; k < op->nin; k++)
+		in[k] = at(r, &i->at[k]);
+	for (uint32_t k = 0; k < op->nout; k++)
+		out[k] = at(r, &i->at[op->nin + k]);
+	for (int k = 0; k < i->sig->next; k++) {
+		struct extent e = rank_extent(r->rt->m, i->sig->ext[k].d, &i->sig->ext[k].on, r->coord);
+
+		start[k] = e.start;
+		n[k] = e.valid;
+	}
+	i->fn(in, out, start, n, &r->env);
+	return true;
+}
+
+static bool run_einsum(struct rank *r, const struct instr *i)
+{
+	struct contraction x = i->einsum->x;
+
+	for (int k = 0; k < x.nd; k++)
+		x.n[k] = valid(r, i->einsum->d[k], &i->einsum->on[k]);
+	x.add = x.add && r->mb > 0;
+	return contract(r->gemm, &x, at(r, &i->at[0]), at(r, &i->at[1]), at(r, &i->at[2])) ||
+	       broken(r, i->op, gemm_error(r->gemm));
+}
+
+static bool run_attention(struct rank *r, const struct instr *i)
+{
+	const struct attend *a = i->attend;
+	const struct module *m = r->rt->m;
+	struct attention x = a->x;
+	struct extent row = { 0, 1, 1 };
+	void *p[NAT] = { 0 };
+
+	if (a->row != NODIM)
+		row = rank_extent(m, a->row, &a->row_on, r->coord);
+	x.rows = row.valid;
+	x.cols = dim_size(m, a->col);
+	x.d = dim_size(m, a->dim);
+	x.dv = a->own == NODIM ? 1 : dim_size(m, a->own);
+	x.row_start = row.start;
+	x.causal = a->causal;
+	x.p = r->env.training ? x.p : 0;
+	x.step = r->env.step;
+	x.iter = r->env.iter_all;
+	x.rng_row = (uint64_t)a->mask_row;
+	x.rng_base = (uint64_t)(row.start * a->mask_row);
+	for (int k = 0; k < x.nloop; k++) {
+		struct extent e = rank_extent(m, a->loop[k], &a->loop_on[k], r->coord);
+
+		x.n[k] = e.valid;
+		x.rng_base += (uint64_t)e.start * x.rng_loop[k];
+	}
+	int first = a->backward ? AT_DQ : AT_O;
+
+	for (int w = 0; w < (a->backward ? NAT : AT_DO); w++)
+		p[w] = at(r, &i->at[w < first ? w : a->nin + w - first]);
+	bool ok = a->backward ? attention_backward(r->gemm, &x, p) : attention_forward(r->gemm, &x, p);
+
+	return ok || broken(r, i->op, gemm_error(r->gemm));
+}
+
+static bool off_zero(const struct rank *r, uint32_t axes)
+{
+	for (uint32_t k = 0; k < r->rt->m->axes.n; k++)
+		if ((axes >> k & 1) && r->coord[k])
+			return true;
+	return false;
+}
+
+static void move(struct rank *r, const struct mover *m, char *to, const char *from)
+{
+	struct nest l = { .nd = m->nd };
+
+	for (int k = 0; k < m->nd; k++) {
+		l.n[k] = extent_of(r->rt->m, m->size[k], &m->on[k], r->coord).valid;
+		l.ds[k] = m->ds[k];
+		l.ss[k] = m->ss[k];
+	}
+	if (m->part_axis >= 0)
+		from += r->coord[m->part_axis] * m->part * dtype_bytes(m->sdt);
+	if (m->mode == MODE_FILL && off_zero(r, m->axes))
+		nest_fill(&l, m->ddt, to, m->fill);
+	else if (m->mode == MODE_ADD && r->mb > 0)
+		nest_add(&l, m->ddt, to, from);
+	else
+		nest_copy(&l, m->ddt, to, m->sdt, from);
+}
+
+static void run_move(struct rank *r, const struct move *mv)
+{
+	move(r, &mv->m, at(r, &mv->to), at(r, &mv->from));
+}
+
+/* This rank's part of the global batch. */
+static bool run_input(struct rank *r, const struct instr *i)
+{
+	const struct mover *m = &i->move->m;
+	int64_t off = 0;
+
+	for (int k = 0; k < m->nd; k++)
+		off += extent_of(r->rt->m, m->size[k], &m->on[k], r->coord).start * m->ss[k];
+	move(r, m, at(r, &i->move->to), (const char *)i->input->x + off * dtype_bytes(m->sdt));
+	return true;
+}
+
+static bool run_report(struct rank *r, const struct instr *i)
+{
+	const struct value *v = i->op->in[0];
+	struct report *p = &r->rt->reports.at[i->no];
+
+	if (r->no)
+		return true;
+	p->x = nest_load(v->dt, at(r, &i->at[0]), 0);
+	p->set = true;
+	return true;
+}
+
+/* -- repeats -- */
+
+static int64_t carry_bytes(const struct loop *x)
+{
+	int64_t n = 0;
+
+	for (uint32_t k = 0; k < x->after.n; k++)
+		if (x->after.at[k].m.late)
+			n += (x->after.at[k].m.bytes + 63) / 64 * 64;
+	return n;
+}
+
+/* Carried values that were not made in place. Late ones by way of scratch memory, same layout as `to`. */
+static bool run_carry(struct rank *r, const struct instr *i)
+{
+	const struct loop *x = i->loop;
+	int64_t need = carry_bytes(x), off = 0;
+	char *room = need ? gemm_scratch(r->gemm, SCRATCH_CARRY, need) : NULL;
+
+	if (need && !room)
+		return broken(r, i->op, gemm_error(r->gemm));
+	for (uint32_t k = 0; k < x->after.n; k++)
+		if (x->after.at[k].m.late) {
+			move(r, &x->after.at[k].m, room + off, at(r, &x->after.at[k].from));
+			off += (x->after.at[k].m.bytes + 63) / 64 * 64;
+		}
+	for (uint32_t k = 0; k < x->after.n; k++)
+		if (!x->after.at[k].m.late)
+			run_move(r, &x->after.at[k]);
+	off = 0;
+	for (uint32_t k = 0; k < x->after.n; k++)
+		if (x->after.at[k].m.late) {
+			struct mover back = x->after.at[k].m;
+
+			memcpy(back.ss, back.ds, sizeof back.ss);
+			back.sdt = back.ddt;
+			move(r, &back, at(r, &x->after.at[k].to), room + off);
+			off += (back.bytes + 63) / 64 * 64;
+		}
+	return true;
+}
+
+static bool run_prog(struct rank *r, const struct prog *p);
+
+static bool run_repeat(struct rank *r, const struct instr *i)
+{
+	const struct loop *x = i->loop;
+	uint32_t outer = r->env.iter_all;
+
+	for (uint32_t k = 0; k < x->before.n; k++)
+		run_move(r, &x->before.at[k]);
+	for (int64_t t = 0; t < x->trips; t++) {
+		int64_t n = x->reverse ? x->trips - 1 - t : t;
+
+		r->iter[x->depth] = n;
+		r->env.iter[x->depth] = (uint32_t)n;
+		r->env.iter_all = outer * (uint32_t)x->trips + (uint32_t)n;
+		for (uint32_t k = 0; k < x->each.n; k++)
+			run_move(r, &x->each.at[k]);
+		if (!run_prog(r, &x->body) || !run_carry(r, i))
+			return false;
+	}
+	r->env.iter_all = outer;
+	return true;
+}
+
+static bool run_instr(struct rank *r, const struct instr *i)
+{
+	switch (i->code) {
+	case I_KERNEL:
+		return run_kernel(r, i);
+	case I_EINSUM:
+		return run_einsum(r, i);
+	case I_ATTENTION:
+		return run_attention(r, i);
+	case I_COPY:
+		run_move(r, i->move);
+		return true;
+	case I_COMM:
+		return run_comm(r, i, at(r, &i->at[0]), at(r, &i->at[1]));
+	case I_REPEAT:
+		return run_repeat(r, i);
+	case I_INPUT:
+		return run_input(r, i);
+	case I_REPORT:
+		return run_report(r, i);
+	case I_ITER:
+		*(int32_t *)(void *)at(r, &i->at[0]) = (int32_t)r->iter[i->no];
+		return true;
+	}
+	return false;
+}
+
+static bool run_prog(struct rank *r, const struct prog *p)
+{
+	for (uint32_t k = 0; k < p->code.n; k++) {
+		const struct instr *i = &p->code.at[k];
+
+		if (!r->env.training && !i->eval)
+			continue;
+		if (comm_failed(r->rt->comm))
+			return false;
+		if (!run_instr(r, i))
+			return false;
+	}
+	return true;
+}
+
+/* -- a step -- */
+
+static bool run_micro(struct rank *r, int64_t mb, int time)
+{
+	r->mb = mb;
+	if (time >= 0)
+		r->coord[time] = (int)mb;
+	return run_prog(r, &r->rt->prog[FORWARD]) && run_prog(r, &r->rt->prog[BACKWARD]);
+}
+
+static void run_step(struct rank *r)
+{
+	struct runtime *rt = r->rt;
+	int time = time_axis(rt->m);
+
+	memset(&r->env, 0, sizeof r->env);
+	r->env.seed = rt->seed;
+	r->env.step = (uint32_t)rt->step;
+	r->env.training = rt->training;
+	r->mb = 0;
+	if (time >= 0)
+		r->coord[time] = 0;
+	bool ok = run_prog(r, &rt->prog[PROLOGUE]);
+
+	for (int64_t mb = 0; ok && mb < rt->m->micro; mb++)
+		ok = run_micro(r, mb, time);
+	r->mb = 0;
+	if (ok)
+		run_prog(r, &rt->prog[EPILOGUE]);
+	comm_done(rt->comm);
+}
+
+/* oneDNN's threads, by OpenMP, which it brings along. */
+static void set_threads(int n)
+{
+	void (*set)(int);
+
+	*(void **)&set = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+	if (set)
+		set(n);
+}
+
+static void *rank_main(void *arg)
+{
+	struct rank *r = arg;
+	struct runtime *rt = r->rt;
+	uint64_t turn = 0;
+
+	set_threads(rt->threads);
+	for (;;) {
+		pthread_mutex_lock(&rt->lock);
+		while (rt->turn == turn && !rt->stop)
+			pthread_cond_wait(&rt->go, &rt->lock);
+		turn = rt->turn;
+		bool stop = rt->stop;
+
+		pthread_mutex_unlock(&rt->lock);
+		if (stop)
+			return NULL;
+		run_step(r);
+		pthread_mutex_lock(&rt->lock);
+		if (--rt->busy == 0)
+			pthread_cond_signal(&rt->ended);
+		pthread_mutex_unlock(&rt->lock);
+	}
+}
+
+bool rt_step(struct runtime *r, int64_t step, bool training, struct diag *d)
+{
+	if (comm_failed(r->comm)) {
+		struct span at;
+
+		return diag_error(d, (struct span){ 0 }, "the run has ended: %s", comm_error(r->comm, &at));
+	}
+	comm_begin(r->comm);
+	pthread_mutex_lock(&r->lock);
+	r->step = step;
+	r->training = training;
+	r->busy = r->nrank;
+	r->turn++;
+	pthread_cond_broadcast(&r->go);
+	while (r->busy)
+		pthread_cond_wait(&r->ended, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+	if (comm_failed(r->comm)) {
+		struct span at;
+		const char *why = comm_error(r->comm, &at);
+
+		return diag_error(d, at, "step %lld, %s", (long long)step, why);
+	}
+	return true;
+}
+
+double rt_report(struct runtime *r, const char *key, bool *found)
+{
+	for (uint32_t i = 0; i < r->reports.n; i++)
+		if (streq(r->reports.at[i].key, key)) {
+			*found = r->reports.at[i].set;
+			return r->reports.at[i].x;
+		}
+	*found = false;
+	return NAN;
+}
+
+int64_t rt_peak_bytes(struct runtime *r, int64_t rank)
+{
+	(void)rank;
+	return r->m->arena + r->m->workspace;
+}
+
+bool threads_start(struct runtime *rt, struct diag *d)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	pthread_attr_t attr;
+
+	rt->threads = cores > rt->nrank ? (int)(cores / rt->nrank) : 1;
+	if (pthread_attr_init(&attr) != 0)
+		return diag_error(d, (struct span){ 0 }, "threads can't be made");
+	pthread_attr_setstacksize(&attr, 16 << 20);
+	for (int64_t i = 0; i < rt->nrank; i++) {
+		int err = pthread_create(&rt->rank[i].thread, &attr, rank_main, &rt->rank[i]);
+
+		if (err) {
+			pthread_attr_destroy(&attr);
+			return diag_error(d, (struct span){ 0 }, "the thread of rank %lld can't be made: %s", (long long)i,
+					  strerror(err));
+		}
+		rt->rank[i].started = true;
+	}
+	pthread_attr_destroy(&attr);
+	return true;
+}
+
+void threads_stop(struct runtime *rt)
+{
+	pthread_mutex_lock(&rt->lock);
+	rt->stop = true;
+	pthread_cond_broadcast(&rt->go);
+	pthread_mutex_unlock(&rt->lock);
+	for (int64_t i = 0; i < rt->nrank; i++)
+		if (rt->rank[i].started)
+			pthread_join(rt->rank[i].thread, NULL);
+}

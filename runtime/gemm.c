@@ -1,0 +1,570 @@
+/* runtime/gemm.c - contractions of labelled tensors as matrix products.
+ *
+ * The loops of an einsum fall into four kinds by who has them: a b c: batch; a c: M; b c: N;
+ * a b: K. Neighbours in memory merge. One loop of M, N and K each becomes a matrix product
+ * (float32: dnnl_sgemm; bf16: matmul primitives, made once a shape), the others are loops
+ * around it. Where no choice has unit strides, operands are copied to a layout that has. */
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/internal.h"
+
+/* One shape of a bf16 product. */
+struct shape {
+	int64_t m, n, k, lda, ldb, ldc;
+	int32_t ta, tb, add, f32;
+};
+
+struct primitive {
+	struct shape shape;
+	dnnl_primitive_t prim;
+	dnnl_memory_t mem[4]; /* a, b, c, scratchpad */
+	int64_t pad;
+	bool used;
+};
+
+struct gemm {
+	void *scratch[NSCRATCH];
+	int64_t bytes[NSCRATCH], limit, held;
+	dnnl_engine_t engine;
+	dnnl_stream_t stream;
+	struct primitive *table;
+	uint32_t n, cap;
+	char error[160];
+};
+
+struct gemm *gemm_open(int64_t limit)
+{
+	struct gemm *g = calloc(1, sizeof *g);
+
+	if (!g)
+		return NULL;
+	g->limit = limit;
+	g->cap = 64;
+	g->table = calloc(g->cap, sizeof *g->table);
+	if (!g->table || dnnl_engine_create(&g->engine, dnnl_cpu, 0) != dnnl_success ||
+	    dnnl_stream_create(&g->stream, g->engine, dnnl_stream_default_flags) != dnnl_success) {
+		gemm_close(g);
+		return NULL;
+	}
+	return g;
+}
+
+static void primitive_free(struct primitive *p)
+{
+	for (size_t i = 0; i < LEN(p->mem); i++)
+		if (p->mem[i])
+			dnnl_memory_destroy(p->mem[i]);
+	if (p->prim)
+		dnnl_primitive_destroy(p->prim);
+}
+
+void gemm_close(struct gemm *g)
+{
+	if (!g)
+		return;
+	for (uint32_t i = 0; g->table && i < g->cap; i++)
+		if (g->table[i].used)
+			primitive_free(&g->table[i]);
+	free(g->table);
+	for (int i = 0; i < NSCRATCH; i++)
+		free(g->scratch[i]);
+	if (g->stream)
+		dnnl_stream_destroy(g->stream);
+	if (g->engine)
+		dnnl_engine_destroy(g->engine);
+	free(g);
+}
+
+const char *gemm_error(const struct gemm *g)
+{
+	return g->error;
+}
+
+int64_t gemm_bytes(const struct gemm *g)
+{
+	return g->held;
+}
+
+void *gemm_scratch(struct gemm *g, int slot, int64_t bytes)
+{
+	if (bytes <= g->bytes[slot])
+		return g->scratch[slot];
+	int64_t want = (bytes + 4095) / 4096 * 4096;
+
+	if (g->held - g->bytes[slot] + want > g->limit) {
+		snprintf(g->error, sizeof g->error, "the workspace of %lld bytes is too small: %lld are needed",
+			 (long long)g->limit, (long long)(g->held - g->bytes[slot] + want));
+		return NULL;
+	}
+	free(g->scratch[slot]);
+	g->held -= g->bytes[slot];
+	g->bytes[slot] = 0;
+	g->scratch[slot] = aligned_alloc(64, (size_t)want);
+	if (!g->scratch[slot]) {
+		snprintf(g->error, sizeof g->error, "no memory for %lld bytes of workspace", (long long)want);
+		return NULL;
+	}
+	g->bytes[slot] = want;
+	g->held += want;
+	return g->scratch[slot];
+}
+
+static bool failed(struct gemm *g, const char *what, int status)
+{
+	snprintf(g->error, sizeof g->error, "oneDNN: %s fails with status %d", what, status);
+	return false;
+}
+
+bool gemm_f32(struct gemm *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+	      const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+{
+	dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
+
+	return s == dnnl_success || failed(g, "sgemm", s);
+}
+
+/* -- bf16 -- */
+
+static dnnl_status_t make(struct gemm *g, struct primitive *p)
+{
+	const struct shape *s = &p->shape;
+	dnnl_dims_t ad = { s->m, s->k }, bd = { s->k, s->n }, cd = { s->m, s->n };
+	dnnl_dims_t as = { s->ta ? 1 : s->lda, s->ta ? s->lda : 1 }, bs = { s->tb ? 1 : s->ldb, s->tb ? s->ldb : 1 };
+	dnnl_dims_t cs = { s->ldc, 1 };
+	dnnl_memory_desc_t a, b, c;
+	dnnl_matmul_desc_t desc;
+	dnnl_primitive_attr_t attr = NULL;
+	dnnl_post_ops_t post = NULL;
+	dnnl_primitive_desc_t pd = NULL;
+	dnnl_status_t st;
+
+	if ((st = dnnl_memory_desc_init_by_strides(&a, 2, ad, dnnl_bf16, as)) ||
+	    (st = dnnl_memory_desc_init_by_strides(&b, 2, bd, dnnl_bf16, bs)) ||
+	    (st = dnnl_memory_desc_init_by_strides(&c, 2, cd, s->f32 ? dnnl_f32 : dnnl_bf16, cs)) ||
+	    (st = dnnl_matmul_desc_init(&desc, &a, &b, NULL, &c)) || (st = dnnl_primitive_attr_create(&attr)))
+		return st;
+	if (!(st = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)) && s->add &&
+	    !(st = dnnl_post_ops_create(&post)) && !(st = dnnl_post_ops_append_sum(post, 1)))
+		st = dnnl_primitive_attr_set_post_ops(attr, post);
+	if (!st && !(st = dnnl_primitive_desc_create(&pd, &desc, attr, g->engine, NULL)))
+		st = dnnl_primitive_create(&p->prim, pd);
+	if (!st) {
+		const dnnl_memory_desc_t *pad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+
+		p->pad = pad ? (int64_t)dnnl_memory_desc_get_size(pad) : 0;
+		if (!(st = dnnl_memory_create(&p->mem[0], &a, g->engine, NULL)) &&
+		    !(st = dnnl_memory_create(&p->mem[1], &b, g->engine, NULL)) &&
+		    !(st = dnnl_memory_create(&p->mem[2], &c, g->engine, NULL)) && pad)
+			st = dnnl_memory_create(&p->mem[3], pad, g->engine, NULL);
+	}
+	if (pd)
+		dnnl_primitive_desc_destroy(pd);
+	if (post)
+		dnnl_post_ops_destroy(post);
+	dnnl_primitive_attr_destroy(attr);
+	return st;
+}
+
+static struct primitive *slot_of(struct primitive *table, uint32_t cap, const struct shape *s)
+{
+	uint32_t i = (uint32_t)fnv1a(FNV_START, s, sizeof *s) & (cap - 1);
+
+	while (table[i].used && memcmp(&table[i].shape, s, sizeof *s) != 0)
+		i = (i + 1) & (cap - 1);
+	return &table[i];
+}
+
+static bool table_grow(struct gemm *g)
+{
+	struct primitive *t = calloc(2 * (size_t)g->cap, sizeof *t);
+
+	if (!t) {
+		snprintf(g->error, sizeof g->error, "no memory for %u primitives", 2 * g->cap);
+		return false;
+	}
+	for (uint32_t i = 0; i < g->cap; i++)
+		if (g->table[i].used)
+			*slot_of(t, 2 * g->cap, &g->table[i].shape) = g->table[i];
+	free(g->table);
+	g->table = t;
+	g->cap *= 2;
+	return true;
+}
+
+static struct primitive *primitive_for(struct gemm *g, const struct shape *s)
+{
+	struct primitive *p = slot_of(g->table, g->cap, s);
+
+	if (p->used)
+		return p;
+	if (2 * (g->n + 1) > g->cap) {
+		if (!table_grow(g))
+			return NULL;
+		p = slot_of(g->table, g->cap, s);
+	}
+	p->shape = *s;
+	dnnl_status_t st = make(g, p);
+
+	if (st != dnnl_success) {
+		primitive_free(p);
+		memset(p, 0, sizeof *p);
+		failed(g, "a bf16 matrix product", st);
+		return NULL;
+	}
+	p->used = true;
+	g->n++;
+	return p;
+}
+
+bool gemm_bf16(struct gemm *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
+	       const uint16_t *b, int64_t ldb, bool add, enum dtype cdt, void *c, int64_t ldc)
+{
+	struct shape s;
+
+	memset(&s, 0, sizeof s); /* hashed with its padding */
+	s = (struct shape){ m, n, k, lda, ldb, ldc, ta, tb, add, cdt == F32 };
+	struct primitive *p = primitive_for(g, &s);
+
+	if (!p)
+		return false;
+	void *pad = p->pad ? gemm_scratch(g, SCRATCH_PACK, p->pad) : NULL;
+
+	if (p->pad && !pad)
+		return false;
+	dnnl_exec_arg_t args[4] = { { DNNL_ARG_SRC, p->mem[0] }, { DNNL_ARG_WEIGHTS, p->mem[1] },
+				    { DNNL_ARG_DST, p->mem[2] }, { DNNL_ARG_SCRATCHPAD, p->mem[3] } };
+	dnnl_status_t st;
+
+	if ((st = dnnl_memory_set_data_handle(p->mem[0], (void *)(uintptr_t)a)) ||
+	    (st = dnnl_memory_set_data_handle(p->mem[1], (void *)(uintptr_t)b)) ||
+	    (st = dnnl_memory_set_data_handle(p->mem[2], c)) ||
+	    (p->mem[3] && (st = dnnl_memory_set_data_handle(p->mem[3], pad))) ||
+	    (st = dnnl_primitive_execute(p->prim, g->stream, p->mem[3] ? 4 : 3, args)) ||
+	    (st = dnnl_stream_wait(g->stream)))
+		return failed(g, "a bf16 matrix product", st);
+	return true;
+}
+
+/* -- loops of a contraction, sorted and merged -- */
+
+enum { BATCH, ROW, COL, SUM, NKINDS }; /* in a b c; a c; b c; a b */
+
+struct ring { /* one loop */
+	int64_t n, s[3];
+};
+
+struct rings {
+	int n;
+	struct ring r[3 * MAX_DIMS];
+};
+
+static const int key_operand[NKINDS] = { 2, 2, 2, 0 };
+
+static void insert(struct rings *l, struct ring r, int key)
+{
+	int i = l->n++;
+
+	for (; i > 0 && l->r[i - 1].s[key] < r.s[key]; i--)
+		l->r[i] = l->r[i - 1];
+	l->r[i] = r;
+}
+
+static void merge(struct rings *l)
+{
+	int n = 0;
+
+	for (int i = 0; i < l->n; i++) {
+		struct ring *in = &l->r[i], *out = n ? &l->r[n - 1] : NULL;
+		bool fits = out != NULL;
+
+		for (int k = 0; k < 3 && fits; k++)
+			fits = out->s[k] == in->n * in->s[k];
+		if (fits) {
+			in->n *= out->n;
+			*out = *in;
+		} else {
+			l->r[n++] = *in;
+		}
+	}
+	l->n = n;
+}
+
+/* false: a loop that only one of a and b has, or only c. */
+static bool classify(const struct contraction *x, struct rings *by)
+{
+	memset(by, 0, NKINDS * sizeof *by);
+	for (int i = 0; i < x->nd; i++) {
+		bool a = x->has[0][i], b = x->has[1][i], c = x->has[2][i];
+		struct ring r = { x->n[i], { a ? x->stride[0][i] : 0, b ? x->stride[1][i] : 0, c ? x->stride[2][i] : 0 } };
+
+		if (a + b + c < 2 && x->n[i] != 1)
+			return false;
+		if (x->n[i] == 1)
+			continue;
+		int kind = a && b && c ? BATCH : a && c ? ROW : b && c ? COL : SUM;
+
+		insert(&by[kind], r, key_operand[kind]);
+	}
+	for (int k = 0; k < NKINDS; k++)
+		merge(&by[k]);
+	return true;
+}
+
+/* A choice of one loop of each kind as a matrix product: which, how stored. */
+struct choice {
+	int at[NKINDS];     /* -1: none; BATCH unused */
+	bool ta, tb, swap;  /* swap: c is stored transposed */
+	int64_t m, n, k, lda, ldb, ldc;
+	double work;
+};
+
+static bool stored(int64_t rows, int64_t row_stride, int64_t cols, int64_t col_stride, bool *trans, int64_t *ld)
+{
+	if ((col_stride == 1 || cols == 1) && (row_stride >= cols || rows == 1)) {
+		*trans = false;
+		*ld = rows == 1 ? cols : row_stride;
+		return true;
+	}
+	if ((row_stride == 1 || rows == 1) && (col_stride >= rows || cols == 1)) {
+		*trans = true;
+		*ld = cols == 1 ? rows : col_stride;
+		return true;
+	}
+	return false;
+}
+
+static void try_choice(const struct rings *by, int im, int in, int ik, struct choice *best)
+{
+	static const struct ring none = { 1, { 0, 0, 0 } };
+	const struct ring *m = im < 0 ? &none : &by[ROW].r[im], *n = in < 0 ? &none : &by[COL].r[in];
+	const struct ring *k = ik < 0 ? &none : &by[SUM].r[ik];
+	struct choice c = { { -1, im, in, ik }, false, false, false, m->n, n->n, k->n, 0, 0, 0,
+			    (double)m->n * (double)n->n * (double)k->n };
+
+	if (c.work <= best->work || !stored(m->n, m->s[0], k->n, k->s[0], &c.ta, &c.lda) ||
+	    !stored(k->n, k->s[1], n->n, n->s[1], &c.tb, &c.ldb) ||
+	    !stored(m->n, m->s[2], n->n, n->s[2], &c.swap, &c.ldc))
+		return;
+	*best = c;
+}
+
+static bool choose(const struct rings *by, struct choice *best)
+{
+	best->work = 0;
+	for (int m = by[ROW].n ? 0 : -1; m < by[ROW].n; m++)
+		for (int n = by[COL].n ? 0 : -1; n < by[COL].n; n++)
+			for (int k = by[SUM].n ? 0 : -1; k < by[SUM].n; k++)
+				try_choice(by, m, n, k, best);
+	return best->work > 0;
+}
+
+static bool product(struct gemm *g, const struct choice *c, const struct contraction *x, const char *a,
+		    const char *b, char *o, bool add)
+{
+	const char *l = c->swap ? b : a, *r = c->swap ? a : b;
+	bool tl = c->swap ? !c->tb : c->ta, tr = c->swap ? !c->ta : c->tb;
+	int64_t m = c->swap ? c->n : c->m, n = c->swap ? c->m : c->n;
+	int64_t ldl = c->swap ? c->ldb : c->lda, ldr = c->swap ? c->lda : c->ldb;
+
+	if (x->dt[0] == F32)
+		return gemm_f32(g, tl, tr, m, n, c->k, (const float *)l, ldl, (const float *)r, ldr, add, (float *)o,
+				c->ldc);
+	return gemm_bf16(g, tl, tr, m, n, c->k, (const uint16_t *)l, ldl, (const uint16_t *)r, ldr, add, x->dt[2], o,
+			 c->ldc);
+}
+
+/* The loops around the product; sums innermost, the first of them with x->add. */
+static bool around(struct gemm *g, const struct contraction *x, const struct rings *by, const struct choice *c,
+		   const char *a, const char *b, char *o)
+{
+	struct ring r[4 * 3 * MAX_DIMS];
+	int64_t at[4 * 3 * MAX_DIMS] = { 0 };
+	int n = 0, sums = 0;
+
+	for (int kind = 0; kind < NKINDS; kind++)
+		for (int i = 0; i < by[kind].n; i++)
+			if (i != c->at[kind] || kind == BATCH) {
+				r[n++] = by[kind].r[i];
+				sums += kind == SUM;
+			}
+	int64_t ea = dtype_bytes(x->dt[0]), eb = dtype_bytes(x->dt[1]), ec = dtype_bytes(x->dt[2]);
+
+	for (;;) {
+		bool add = x->add;
+
+		for (int i = n - sums; i < n; i++)
+			add |= at[i] > 0;
+		if (!product(g, c, x, a, b, o, add))
+			return false;
+		int i = n - 1;
+
+		for (; i >= 0; i--) {
+			a += r[i].s[0] * ea;
+			b += r[i].s[1] * eb;
+			o += r[i].s[2] * ec;
+			if (++at[i] < r[i].n)
+				break;
+			a -= r[i].n * r[i].s[0] * ea;
+			b -= r[i].n * r[i].s[1] * eb;
+			o -= r[i].n * r[i].s[2] * ec;
+			at[i] = 0;
+		}
+		if (i < 0)
+			return true;
+	}
+}
+
+/* -- the ways that always work -- */
+
+/* Plain loops in double: odd types, sums over a loop of one operand. */
+static void plain(const struct contraction *x, const void *a, const void *b, void *c)
+{
+	int order[3 * MAX_DIMS], n = 0, outer;
+	int64_t at[3 * MAX_DIMS] = { 0 }, ia = 0, ib = 0, ic = 0;
+	double sum = 0;
+
+	for (int i = 0; i < x->nd; i++)
+		if (x->has[2][i])
+			order[n++] = i;
+	outer = n;
+	for (int i = 0; i < x->nd; i++)
+		if (!x->has[2][i])
+			order[n++] = i;
+	for (;;) {
+		sum += nest_load(x->dt[0], a, ia) * nest_load(x->dt[1], b, ib);
+		int i = n - 1;
+		bool stored_it = false;
+
+		for (; i >= 0; i--) {
+			int d = order[i];
+
+			if (i < outer && !stored_it) {
+				nest_store(x->dt[2], c, ic, sum + (x->add ? nest_load(x->dt[2], c, ic) : 0));
+				sum = 0;
+				stored_it = true;
+			}
+			ia += x->has[0][d] ? x->stride[0][d] : 0;
+			ib += x->has[1][d] ? x->stride[1][d] : 0;
+			ic += x->has[2][d] ? x->stride[2][d] : 0;
+			if (++at[i] < x->n[d])
+				break;
+			ia -= x->has[0][d] ? x->n[d] * x->stride[0][d] : 0;
+			ib -= x->has[1][d] ? x->n[d] * x->stride[1][d] : 0;
+			ic -= x->has[2][d] ? x->n[d] * x->stride[2][d] : 0;
+			at[i] = 0;
+		}
+		if (i >= 0)
+			continue;
+		if (!stored_it)
+			nest_store(x->dt[2], c, ic, sum + (x->add ? nest_load(x->dt[2], c, ic) : 0));
+		return;
+	}
+}
+
+/* The nest between operand `which` and its packed layout; y gets the packed strides. Order of loops:
+ * batch, then those of `first`, then the rest (rows before sums and so on). */
+static struct nest packing(const struct contraction *x, struct contraction *y, int which, int first, int second)
+{
+	struct nest l = { 0 };
+	const bool (*has)[3 * MAX_DIMS] = x->has;
+	int64_t s = 1;
+	int idx[3 * MAX_DIMS];
+
+	for (int pass = 0; pass < 3; pass++)
+		for (int i = 0; i < x->nd; i++) {
+			bool f = has[first][i], t = has[second][i];
+
+			if (has[which][i] && pass == (f && t ? 0 : f ? 1 : 2))
+				idx[l.nd++] = i;
+		}
+	for (int k = l.nd - 1; k >= 0; k--) {
+		int i = idx[k];
+
+		l.n[k] = x->n[i];
+		l.ds[k] = s;
+		l.ss[k] = x->stride[which][i];
+		y->stride[which][i] = s;
+		s *= x->n[i];
+	}
+	return l;
+}
+
+static int64_t nest_count(const struct nest *l)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < l->nd; i++)
+		n *= l->n[i];
+	return n;
+}
+
+/* Operands copied to [batch, rows, sums] and [batch, sums, columns], the result made as [batch, rows,
+ * columns] float32 and copied out. */
+static bool packed(struct gemm *g, const struct contraction *x, const void *a, const void *b, void *c)
+{
+	struct contraction y = *x;
+	struct nest la = packing(x, &y, 0, 2, 1), lb = packing(x, &y, 1, 0, 2), lc = packing(x, &y, 2, 0, 1), back = lc;
+	enum dtype dt = x->dt[0] == x->dt[1] ? x->dt[0] : F32;
+	float *pa = gemm_scratch(g, SCRATCH_A, nest_count(&la) * dtype_bytes(dt));
+	float *pb = gemm_scratch(g, SCRATCH_B, nest_count(&lb) * dtype_bytes(dt));
+	float *pc = gemm_scratch(g, SCRATCH_C, nest_count(&lc) * 4);
+	struct rings by[NKINDS];
+	struct choice best;
+
+	if (!pa || !pb || !pc)
+		return false;
+	nest_copy(&la, dt, pa, x->dt[0], a);
+	nest_copy(&lb, dt, pb, x->dt[1], b);
+	y.dt[0] = y.dt[1] = dt;
+	y.dt[2] = F32;
+	y.add = false;
+	if (!classify(&y, by) || !choose(by, &best)) {
+		plain(x, a, b, c);
+		return true;
+	}
+	if (!around(g, &y, by, &best, (char *)pa, (char *)pb, (char *)pc))
+		return false;
+	memcpy(back.ds, lc.ss, sizeof back.ds);
+	memcpy(back.ss, lc.ds, sizeof back.ss);
+	if (x->add)
+		nest_add(&back, F32, c, pc);
+	else
+		nest_copy(&back, x->dt[2], c, F32, pc);
+	return true;
+}
+
+static void clear(const struct contraction *x, void *c)
+{
+	struct nest l = { 0 };
+
+	if (x->add)
+		return;
+	for (int i = 0; i < x->nd; i++)
+		if (x->has[2][i]) {
+			l.n[l.nd] = x->n[i];
+			l.ds[l.nd++] = x->stride[2][i];
+		}
+	nest_fill(&l, x->dt[2], c, 0);
+}
+
+bool contract(struct gemm *g, const struct contraction *x, const void *a, const void *b, void *c)
+{
+	struct rings by[NKINDS];
+	struct choice best;
+
+	for (int i = 0; i < x->nd; i++)
+		if (x->n[i] <= 0) {
+			clear(x, c);
+			return true;
+		}
+	if (!is_float(x->dt[0]) || !is_float(x->dt[1]) || !is_float(x->dt[2]) || !classify(x, by)) {
+		plain(x, a, b, c);
+		return true;
+	}
+	if (x->dt[0] != x->dt[1] || (x->dt[0] == F32 && x->dt[2] != F32) || !choose(by, &best) ||
+	    (x->dt[2] != F32 && by[SUM].n > 1))
+		return packed(g, x, a, b, c);
+	return around(g, x, by, &best, a, b, c);
+}

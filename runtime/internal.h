@@ -1,0 +1,298 @@
+/* runtime/internal.h - the parts of the runtime, as they see each other. Read struct runtime last.
+ *
+ * A planned module is lowered once to a program of instructions (program.c), which all ranks run
+ * (exec.c), each with its own coordinates, arena and iteration counters. */
+#ifndef PTC_RUNTIME_INTERNAL_H
+#define PTC_RUNTIME_INTERNAL_H
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "codegen/codegen.h"
+#include "runtime/runtime.h"
+
+enum { MAX_NEST = 8 };
+
+/* -- nest.c: strided loops -- */
+
+/* n[i] steps of ds[i] elements in the destination, ss[i] in the source; outermost first. */
+struct nest {
+	int nd;
+	int64_t n[MAX_DIMS + 2], ds[MAX_DIMS + 2], ss[MAX_DIMS + 2];
+};
+void nest_simplify(struct nest *l); /* drops loops of one step, merges what is contiguous */
+bool nest_empty(const struct nest *l);
+void nest_copy(const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src);
+void nest_add(const struct nest *l, enum dtype dt, void *dst, const void *src); /* dst += src */
+void nest_fill(const struct nest *l, enum dtype dt, void *dst, double x);       /* by ds */
+double nest_load(enum dtype dt, const void *p, int64_t i); /* element i of p */
+void nest_store(enum dtype dt, void *p, int64_t i, double x);
+/* dst = the sum (or largest) of k sources of one layout, in order, rounded once. */
+void nest_join(const struct nest *l, enum dtype dt, void *dst, int k, const void *const *src, bool max);
+
+static inline float bf16_float(uint16_t x)
+{
+	union { uint32_t u; float f; } v = { .u = (uint32_t)x << 16 };
+
+	return v.f;
+}
+
+static inline uint16_t float_bf16(float x)
+{
+	union { float f; uint32_t u; } v = { .f = x };
+
+	if ((v.u & 0x7fffffff) > 0x7f800000)
+		return (uint16_t)(v.u >> 16 | 0x40);
+	return (uint16_t)((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
+}
+
+/* -- gemm.c: contractions by oneDNN -- */
+
+/* One thread's primitives and scratch memory. limit: bytes of scratch it may hold. */
+struct gemm;
+struct gemm *gemm_open(int64_t limit);
+void gemm_close(struct gemm *g);
+const char *gemm_error(const struct gemm *g); /* of the last call that failed */
+int64_t gemm_bytes(const struct gemm *g);     /* scratch held */
+enum { SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_PACK, SCRATCH_CARRY, SCRATCH_ATTENTION, NSCRATCH };
+void *gemm_scratch(struct gemm *g, int slot, int64_t bytes); /* 64-byte aligned; NULL: over the limit */
+
+/* c[..] (+)= sum a[..] b[..] over nd loops; an operand that lacks a loop has has[] false there. */
+struct contraction {
+	int nd;
+	int64_t n[3 * MAX_DIMS];
+	int64_t stride[3][3 * MAX_DIMS]; /* of a, b, c, in elements */
+	bool has[3][3 * MAX_DIMS];
+	enum dtype dt[3];
+	bool add;                        /* c is F32 then */
+};
+bool contract(struct gemm *g, const struct contraction *x, const void *a, const void *b, void *c);
+/* Row-major: c[m][n] = beta c + a b, with transposes; leading dims in elements. */
+bool gemm_f32(struct gemm *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+	      const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+bool gemm_bf16(struct gemm *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
+	       const uint16_t *b, int64_t ldb, bool add, enum dtype cdt, void *c, int64_t ldc);
+
+/* -- attention.c -- */
+
+enum { AT_Q, AT_K, AT_V, AT_O, AT_LSE, AT_DO, AT_DQ, AT_DK, AT_DV, NAT };
+enum { MAX_LOOPS = 8 };
+
+/* Shapes of one attention on a rank. Loops run over what neither is summed nor a row or column of
+ * the scores; an operand that lacks a loop has stride 0 there. All strides in elements. */
+struct attention {
+	enum dtype dt;              /* of q k v o do dq dk dv */
+	int64_t rows, cols, d, dv;  /* queries, keys, size of q and k, size of v */
+	int64_t row_stride[NAT], d_stride[NAT]; /* of k, v, dk, dv: keys; lse has no d */
+	int nloop;
+	int64_t n[MAX_LOOPS], stride[NAT][MAX_LOOPS];
+	bool keys[MAX_LOOPS];       /* the loop is over a dim of k and v; else they are shared */
+	bool causal;
+	int64_t row_start;          /* global index of row 0 in {causal} */
+	double scale, cap;          /* cap 0: none */
+	double p;                   /* dropout; 0: none */
+	uint64_t key;
+	uint32_t step, iter;
+	uint64_t rng_base, rng_row, rng_col, rng_loop[MAX_LOOPS]; /* global index of an element's mask */
+};
+bool attention_forward(struct gemm *g, const struct attention *x, void *const *at);
+bool attention_backward(struct gemm *g, const struct attention *x, void *const *at);
+
+/* -- comm_threads.c: ranks as threads -- */
+
+enum { MAX_GROUP = 1024 };
+
+/* What a member says it is about to do; all members must say the same. */
+struct call {
+	const struct op *op;
+	const char *name;
+	uint32_t axes;
+	int64_t bytes;
+	struct span at;
+};
+struct comm;
+struct group;
+struct comm *comm_open(int64_t ranks, double timeout_s);
+void comm_close(struct comm *c);
+struct group *comm_group(struct comm *c, int n, const int64_t *ranks); /* before the threads start */
+/* All members meet. mine: what others may read of it, until it leaves. false: the run is broken. */
+bool comm_meet(struct group *g, int me, const struct call *call, void *in, void *out);
+bool comm_wait(struct group *g, int me);   /* all members meet again */
+void *comm_in(const struct group *g, int member);
+void *comm_out(const struct group *g, int member);
+int comm_size(const struct group *g);
+void comm_begin(struct comm *c);           /* a step begins: nobody is done */
+void comm_done(struct comm *c);            /* a rank has ended its step */
+void comm_fail(struct comm *c, int64_t rank, struct span at, const char *fmt, ...) PRINTF(4, 5);
+bool comm_failed(struct comm *c);
+const char *comm_error(struct comm *c, struct span *at); /* the first failure, when no thread runs */
+
+/* -- program.c: instructions -- */
+
+/* A place in the arena: base + iteration[depth] * stride, in bytes. */
+struct loc {
+	int64_t base;
+	int n, depth[MAX_NEST];
+	int64_t stride[MAX_NEST];
+	bool adds; /* a sum over microbatches grows here */
+};
+
+enum icode { I_KERNEL, I_EINSUM, I_ATTENTION, I_COPY, I_COMM, I_REPEAT, I_INPUT, I_REPORT, I_ITER };
+enum mode { MODE_COPY, MODE_ADD, MODE_FILL }; /* add: copy in the first microbatch; fill: on ranks with a coordinate */
+
+/* A copy between two layouts, by the names of dims. n: the extents of dims d as split by on. */
+struct mover {
+	enum mode mode;
+	enum dtype ddt, sdt;
+	int nd;
+	dimid d[MAX_DIMS];
+	int64_t size[MAX_DIMS];
+	struct axes on[MAX_DIMS];
+	int64_t ds[MAX_DIMS], ss[MAX_DIMS];
+	double fill;
+	uint32_t axes;    /* MODE_FILL */
+	int part_axis;    /* shard: the source starts at coordinate * part (elements); -1: none */
+	int64_t part;
+	bool late;        /* carried: through scratch memory, as its source is overwritten */
+	int64_t bytes;    /* of the destination */
+};
+
+struct move {
+	struct mover m;
+	struct loc to, from;
+};
+
+/* An einsum: loops d as split by on, and all of a contraction but its sizes. */
+struct einsum {
+	dimid d[3 * MAX_DIMS];
+	struct axes on[3 * MAX_DIMS];
+	struct contraction x;
+};
+
+/* The same for attention: loops, and the dims of rows, columns and sizes. */
+struct attend {
+	struct attention x;
+	bool backward, dropout;
+	int nin;
+	dimid row, col, dim, own, loop[MAX_LOOPS];          /* NODIM: of size 1 */
+	struct axes row_on, loop_on[MAX_LOOPS];
+	bool causal;
+	int64_t mask_row;                                   /* step of the mask's index; 0: not in it */
+};
+
+struct instr;
+struct prog {
+	VEC(struct instr) code;
+};
+
+struct loop {
+	int64_t trips;
+	bool reverse;
+	int depth;
+	VEC(struct move) before, each, after; /* the loop; every iteration */
+	struct prog body;
+};
+
+struct instr {
+	enum icode code;
+	const struct op *op;
+	bool eval;          /* needed for the reports of an evaluation */
+	struct loc *at;     /* operands, then results */
+	const struct kernel_sig *sig;
+	ptc_kernel *fn;
+	int no;             /* of a kernel: which; of a collective: its row of counters */
+	struct move *move;
+	struct einsum *einsum;
+	struct attend *attend;
+	struct loop *loop;
+	struct host_input *input;
+};
+
+/* Lowers rt->m. false after an error. */
+bool program_build(struct runtime *rt, struct diag *d);
+char *place_of(const char *arena, const struct loc *at, const int64_t *iter);
+struct extent rank_extent(const struct module *m, dimid d, const struct axes *on, const int *coord);
+void strides_of(const struct module *m, int nd, const dimid *d, const struct axes *on, int64_t *stride);
+
+/* -- kernels.c -- */
+struct kernels {
+	void *lib;
+	struct kernel_sig *sig;
+	ptc_kernel **fn;
+	int n;
+};
+bool kernels_load(struct arena *mem, const struct module *m, struct kernels *k, struct diag *d);
+void kernels_close(struct kernels *k);
+
+/* -- exec.c -- */
+struct host_input {
+	struct buffer *buf;
+	void *x;           /* the global batch, in the buffer's dtype */
+	int64_t count;
+};
+
+struct report {
+	const char *key;
+	double x;
+	bool set;
+	struct span at;
+};
+
+struct comm_count {
+	const struct op *op;
+	double count, bytes; /* of rank 0, since the runtime was opened */
+};
+
+struct rank {
+	struct runtime *rt;
+	int64_t no;
+	int coord[MAX_AXES];
+	char *arena;
+	int64_t iter[MAX_NEST];
+	int depth;
+	int64_t mb;
+	struct ptc_env env;
+	struct gemm *gemm;
+	struct group *group[64];  /* by rt->axes_sets */
+	int place[64];            /* which member of it */
+	pthread_t thread;
+	bool started;
+};
+
+struct runtime {
+	struct arena *mem;
+	struct module *m;
+	uint64_t seed;
+	int64_t nrank;
+	struct rank *rank;
+	struct comm *comm;
+	struct kernels kernels;
+	struct prog prog[NPHASE];
+	VEC(struct host_input *) inputs;
+	VEC(struct report) reports;
+	VEC(struct comm_count) comms;
+	VEC(uint32_t) axes_sets;
+	int threads;              /* of oneDNN, a rank */
+
+	pthread_mutex_t lock;
+	pthread_cond_t go, ended;
+	uint64_t turn;            /* steps asked for */
+	int64_t busy;
+	int64_t step;
+	bool training, stop;
+};
+int axes_set(struct runtime *rt, uint32_t axes); /* its row */
+struct host_input *rt_input(struct runtime *r, const char *buffer);
+bool run_comm(struct rank *r, const struct instr *i, char *in, char *out); /* collectives.c */
+int64_t rank_iter_all(const struct rank *r);
+
+/* -- data.c -- */
+struct data;
+struct data *data_open(struct arena *mem, struct runtime *r, const struct run_options *opt, struct diag *d);
+bool data_step(struct data *x, int64_t step, struct diag *d); /* fills the inputs */
+void data_close(struct data *x);
+
+/* -- safetensors.c -- */
+bool params_save(struct runtime *r, const char *path, struct diag *d);
+bool params_load(struct runtime *r, const char *path, struct diag *d);
+
+#endif

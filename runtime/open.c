@@ -1,0 +1,303 @@
+/* runtime/open.c - a plan made ready to run: arenas, groups, kernels; logical tensors in and out. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "ir/eval.h"
+#include "runtime/exec.h"
+
+static const struct span nowhere;
+
+int axes_set(struct runtime *rt, uint32_t axes)
+{
+	for (uint32_t i = 0; i < rt->axes_sets.n; i++)
+		if (rt->axes_sets.at[i] == axes)
+			return (int)i;
+	PUSH(rt->mem, &rt->axes_sets, axes);
+	return (int)rt->axes_sets.n - 1;
+}
+
+struct host_input *rt_input(struct runtime *r, const char *buffer)
+{
+	for (uint32_t i = 0; i < r->inputs.n; i++)
+		if (streq(r->inputs.at[i]->buf->name, buffer))
+			return r->inputs.at[i];
+	return NULL;
+}
+
+/* -- groups -- */
+
+/* Ranks along `axes` through rank r, first axis outermost; *me: r's place. */
+static int members(const struct runtime *rt, const struct rank *r, uint32_t axes, int64_t *ranks, int *me)
+{
+	int n = 0;
+
+	for (int64_t i = 0; i < rt->nrank; i++) {
+		bool with = true;
+
+		for (uint32_t a = 0; a < rt->m->axes.n && with; a++)
+			with = (axes >> a & 1) || rt->m->axes.at[a].time || rt->rank[i].coord[a] == r->coord[a];
+		if (!with)
+			continue;
+		if (i == r->no)
+			*me = n;
+		if (n < MAX_GROUP)
+			ranks[n++] = i;
+	}
+	return n;
+}
+
+static bool make_groups(struct runtime *rt, struct diag *d)
+{
+	int64_t *ranks = NEWN(rt->mem, int64_t, MAX_GROUP);
+
+	if (rt->axes_sets.n > LEN(rt->rank->group))
+		return diag_error(d, nowhere, "the plan has more than %zu kinds of groups", LEN(rt->rank->group));
+	for (uint32_t s = 0; s < rt->axes_sets.n; s++) {
+		if (group_size(rt->m, rt->axes_sets.at[s]) > MAX_GROUP)
+			return diag_error(d, nowhere, "a group of more than %d ranks", MAX_GROUP);
+		for (int64_t i = 0; i < rt->nrank; i++) {
+			struct rank *r = &rt->rank[i];
+			int n = members(rt, r, rt->axes_sets.at[s], ranks, &r->place[s]);
+
+			if (r->place[s] == 0)
+				r->group[s] = comm_group(rt->comm, n, ranks);
+			else
+				r->group[s] = rt->rank[ranks[0]].group[s];
+			if (!r->group[s])
+				return diag_error(d, nowhere, "no memory for groups of ranks");
+		}
+	}
+	return true;
+}
+
+/* -- tensors in and out -- */
+
+/* Loops over a rank's part of buf: ds in the rank's memory, ss in the logical tensor; *off where it
+ * starts there. */
+static struct nest part_of(const struct runtime *rt, const struct buffer *b, const struct rank *r, int64_t *off)
+{
+	struct nest l = { .nd = b->nd };
+	int64_t s = 1, local[MAX_DIMS];
+
+	*off = 0;
+	strides_of(rt->m, b->nd, b->d, b->store.on, local);
+	for (int i = b->nd - 1; i >= 0; i--) {
+		struct extent e = rank_extent(rt->m, b->d[i], &b->store.on[i], r->coord);
+
+		l.n[i] = e.valid;
+		l.ds[i] = local[i];
+		l.ss[i] = s;
+		*off += e.start * s;
+		s *= dim_size(rt->m, b->d[i]);
+	}
+	return l;
+}
+
+static int64_t buffer_count(const struct module *m, const struct buffer *b)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < b->nd; i++)
+		n *= dim_size(m, b->d[i]);
+	return n;
+}
+
+/* Calls for each element of a rank's part: index in the part (elements), in the logical tensor. */
+typedef void each_fn(void *me, int64_t local, int64_t logical);
+
+static void each(const struct nest *l, int64_t off, each_fn *fn, void *me)
+{
+	int64_t at[MAX_DIMS + 2] = { 0 }, a = 0, b = off;
+
+	if (nest_empty(l))
+		return;
+	for (;;) {
+		fn(me, a, b);
+		int i = l->nd - 1;
+
+		for (; i >= 0; i--) {
+			a += l->ds[i];
+			b += l->ss[i];
+			if (++at[i] < l->n[i])
+				break;
+			a -= l->n[i] * l->ds[i];
+			b -= l->n[i] * l->ss[i];
+			at[i] = 0;
+		}
+		if (i < 0)
+			return;
+	}
+}
+
+struct filling {
+	const struct buffer *b;
+	uint64_t seed;
+	const double *x;
+	double *out;
+	char *mem;
+};
+
+static void init_one(void *me, int64_t local, int64_t logical)
+{
+	struct filling *f = me;
+
+	nest_store(f->b->dt, f->mem, local, init_value(f->b, f->seed, (uint64_t)logical));
+}
+
+static void set_one(void *me, int64_t local, int64_t logical)
+{
+	struct filling *f = me;
+
+	nest_store(f->b->dt, f->mem, local, f->x[logical]);
+}
+
+static void get_one(void *me, int64_t local, int64_t logical)
+{
+	struct filling *f = me;
+
+	f->out[logical] = nest_load(f->b->dt, f->mem, local);
+}
+
+static void for_part(struct runtime *rt, const struct buffer *b, struct rank *r, each_fn *fn, struct filling *f)
+{
+	int64_t off;
+	struct nest l = part_of(rt, b, r, &off);
+
+	f->b = b;
+	f->mem = r->arena + b->off;
+	each(&l, off, fn, f);
+}
+
+void rt_set(struct runtime *r, const char *buffer, const double *x)
+{
+	struct buffer *b = find_buffer(r->m, buffer);
+	struct host_input *in = rt_input(r, buffer);
+	struct filling f = { .x = x };
+
+	if (in)
+		for (int64_t i = 0; i < in->count; i++)
+			nest_store(b->dt, in->x, i, x[i]);
+	else if (b && b->off >= 0)
+		for (int64_t i = 0; i < r->nrank; i++)
+			for_part(r, b, &r->rank[i], set_one, &f);
+}
+
+void rt_get(struct runtime *r, const char *buffer, double *x)
+{
+	struct buffer *b = find_buffer(r->m, buffer);
+	struct host_input *in = rt_input(r, buffer);
+	struct filling f = { .out = x };
+
+	if (in)
+		for (int64_t i = 0; i < in->count; i++)
+			x[i] = nest_load(b->dt, in->x, i);
+	else if (b && b->off >= 0)
+		for (int64_t i = r->nrank - 1; i >= 0; i--)
+			for_part(r, b, &r->rank[i], get_one, &f);
+}
+
+/* -- open and close -- */
+
+static bool make_inputs(struct runtime *rt, struct diag *d)
+{
+	for (uint32_t i = 0; i < rt->m->bufs.n; i++) {
+		struct buffer *b = rt->m->bufs.at[i];
+
+		if (b->role != B_INPUT)
+			continue;
+		struct host_input *in = NEW(rt->mem, struct host_input);
+
+		in->buf = b;
+		in->count = buffer_count(rt->m, b);
+		PUSH(rt->mem, &rt->inputs, in);
+		in->x = calloc((size_t)(in->count ? in->count : 1), (size_t)dtype_bytes(b->dt));
+		if (!in->x)
+			return diag_error(d, b->at, "no memory for the input '%s'", b->name);
+	}
+	return true;
+}
+
+static bool make_rank(struct runtime *rt, struct rank *r, struct diag *d)
+{
+	size_t bytes = rt->m->arena ? (size_t)rt->m->arena : 64;
+
+	r->rt = rt;
+	rank_coords(rt->m, r->no, r->coord);
+	r->arena = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (r->arena == MAP_FAILED) {
+		r->arena = NULL;
+		return diag_error(d, nowhere, "no memory for rank %lld: %zu bytes: %s", (long long)r->no, bytes, strerror(errno));
+	}
+	if (bytes >= 4 << 20)
+		madvise(r->arena, bytes, MADV_HUGEPAGE);
+	r->gemm = gemm_open(rt->m->workspace > 0 ? rt->m->workspace : INT64_C(256) << 20);
+	return r->gemm || diag_error(d, nowhere, "oneDNN can't be used");
+}
+
+static bool make_all(struct runtime *rt, struct diag *d)
+{
+	rt->nrank = module_ranks(rt->m);
+	rt->rank = NEWN(rt->mem, struct rank, rt->nrank);
+	rt->comm = comm_open(rt->nrank, 600);
+	if (!rt->comm)
+		return diag_error(d, nowhere, "no memory for communication");
+	if (rt->m->form != PLANNED)
+		return diag_error(d, nowhere, "only a plan can be run: this module is %s", form_name[rt->m->form]);
+	if (!make_inputs(rt, d) || !kernels_load(rt->mem, rt->m, &rt->kernels, d) || !program_build(rt, d))
+		return false;
+	for (int64_t i = 0; i < rt->nrank; i++) {
+		rt->rank[i].no = i;
+		if (!make_rank(rt, &rt->rank[i], d))
+			return false;
+	}
+	if (!make_groups(rt, d))
+		return false;
+	for (uint32_t b = 0; b < rt->m->bufs.n; b++) {
+		struct filling f = { .seed = rt->seed };
+
+		if (rt->m->bufs.at[b]->off < 0)
+			continue;
+		for (int64_t i = 0; i < rt->nrank; i++)
+			for_part(rt, rt->m->bufs.at[b], &rt->rank[i], init_one, &f);
+	}
+	return threads_start(rt, d);
+}
+
+struct runtime *rt_open(struct module *m, uint64_t seed, struct diag *d)
+{
+	struct arena *mem = arena_new();
+	struct runtime *rt = NEW(mem, struct runtime);
+
+	rt->mem = mem;
+	rt->m = m;
+	rt->seed = seed;
+	pthread_mutex_init(&rt->lock, NULL);
+	pthread_cond_init(&rt->go, NULL);
+	pthread_cond_init(&rt->ended, NULL);
+	if (make_all(rt, d))
+		return rt;
+	rt_close(rt);
+	return NULL;
+}
+
+void rt_close(struct runtime *r)
+{
+	if (!r)
+		return;
+	threads_stop(r);
+	for (int64_t i = 0; r->rank && i < r->nrank; i++) {
+		gemm_close(r->rank[i].gemm);
+		if (r->rank[i].arena)
+			munmap(r->rank[i].arena, r->m->arena ? (size_t)r->m->arena : 64);
+	}
+	for (uint32_t i = 0; i < r->inputs.n; i++)
+		free(r->inputs.at[i]->x);
+	kernels_close(&r->kernels);
+	comm_close(r->comm);
+	pthread_mutex_destroy(&r->lock);
+	pthread_cond_destroy(&r->go);
+	pthread_cond_destroy(&r->ended);
+	arena_free(r->mem);
+}

@@ -1,0 +1,229 @@
+/* runtime/place.c - where values lie: offsets of the plan, and the aliases of passes/memory.c. */
+#include "runtime/place.h"
+
+char *place_of(const char *arena, const struct loc *at, const int64_t *iter)
+{
+	int64_t off = at->base;
+
+	for (int i = 0; i < at->n; i++)
+		off += iter[at->depth[i]] * at->stride[i];
+	return (char *)(uintptr_t)arena + off;
+}
+
+struct extent rank_extent(const struct module *m, dimid d, const struct axes *on, const int *coord)
+{
+	return extent_of(m, dim_size(m, d), on, coord);
+}
+
+void strides_of(const struct module *m, int nd, const dimid *d, const struct axes *on, int64_t *stride)
+{
+	int64_t s = 1;
+
+	for (int i = nd - 1; i >= 0; i--) {
+		stride[i] = s;
+		s *= cap_of(m, dim_size(m, d[i]), &on[i]);
+	}
+}
+
+bool same_layout(const struct value *v, int nd, const dimid *d, const struct axes *on, enum dtype dt)
+{
+	if (v->nd != nd || v->dt != dt)
+		return false;
+	for (int i = 0; i < nd; i++)
+		if (v->d[i] != d[i] || !axes_equal(&v->sh.on[i], &on[i]))
+			return false;
+	return true;
+}
+
+bool is_row(const struct value *v, const struct value *whole, dimid dim)
+{
+	return whole->nd == v->nd + 1 && whole->d[0] == dim && whole->sh.on[0].n == 0 &&
+	       same_layout(v, whole->nd - 1, whole->d + 1, whole->sh.on + 1, whole->dt);
+}
+
+int depth_of(const struct block *block)
+{
+	int n = 0;
+
+	for (; block->owner; block = block->owner->home)
+		n++;
+	return n;
+}
+
+bool safe_bytes(const struct module *m, const struct value *v, int64_t *bytes)
+{
+	int64_t n = dtype_bytes(v->dt);
+
+	for (int i = 0; i < v->nd; i++)
+		if (__builtin_mul_overflow(n, cap_of(m, dim_size(m, v->d[i]), &v->sh.on[i]), &n))
+			return false;
+	*bytes = n;
+	return n >= 0;
+}
+
+static bool lost(struct placing *p, const struct value *v, const char *why)
+{
+	return diag_error(p->d, v->span, "the plan gives %%%u no place: %s", v->id, why);
+}
+
+/* The op that v is sent to, and lives at. */
+void note_targets(struct block *block)
+{
+	for (uint32_t i = 0; i < block->args.n; i++)
+		block->args.at[i]->aux = NULL;
+	for (struct op *op = block->first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->aux = NULL;
+		if ((op->code == OP_ACCUMULATE || op->code == OP_WRITE) && !op->in[0]->aux)
+			op->in[0]->aux = op;
+		if (op->code == OP_REPEAT)
+			note_targets(op->body);
+	}
+}
+
+static bool step_row(struct placing *p, const struct value *v, const struct op *r, const struct value *whole,
+		     struct loc *at)
+{
+	int64_t bytes;
+
+	if (!is_row(v, whole, r->at.dim) || !safe_bytes(p->m, v, &bytes))
+		return lost(p, v, "it is no row of the stack");
+	if (at->n == MAX_NEST)
+		return lost(p, v, "repeats are nested too deep");
+	at->depth[at->n] = depth_of(r->home);
+	at->stride[at->n++] = bytes;
+	return true;
+}
+
+bool adds_up(const struct op *r, uint32_t k)
+{
+	int64_t bit = (int64_t)k - r->at.ncarry;
+
+	return bit >= 0 && bit < 63 && HAS(r, acc) && (r->at.acc >> bit & 1);
+}
+
+static bool place_arg(struct placing *p, const struct value *v, struct loc *at)
+{
+	const struct op *r = v->home->owner;
+	int64_t i = v->no;
+
+	if (!r || r->code != OP_REPEAT)
+		return lost(p, v, "it is the argument of no repeat");
+	if (i < r->at.ncarry)
+		return same_layout(v, r->out[i]->nd, r->out[i]->d, r->out[i]->sh.on, r->out[i]->dt) ?
+			       place_value(p, r->out[i], at) : lost(p, v, "it differs from the result");
+	if (i < r->at.ncarry + r->at.nwith)
+		return same_layout(v, r->in[i]->nd, r->in[i]->d, r->in[i]->sh.on, r->in[i]->dt) ?
+			       place_value(p, r->in[i], at) : lost(p, v, "it differs from the operand");
+	return place_value(p, r->in[i], at) && step_row(p, v, r, r->in[i], at);
+}
+
+static bool place_in_buffer(struct placing *p, const struct value *v, const char *name, struct loc *at)
+{
+	const struct buffer *b = find_buffer(p->m, name);
+
+	if (!b || b->off < 0 || !same_layout(v, b->nd, b->d, b->store.on, b->dt))
+		return lost(p, v, "its layout is not that of the buffer");
+	at->base = b->off;
+	return true;
+}
+
+/* Where a result without an offset is sent. */
+static bool place_target(struct placing *p, const struct value *v, struct loc *at)
+{
+	const struct op *r = v->home->owner, *to = v->aux;
+
+	if (to && to->code == OP_ACCUMULATE && p->m->micro > 1) {
+		const struct value *o = to->out[0];
+
+		if (!same_layout(v, o->nd, o->d, o->sh.on, o->dt))
+			return lost(p, v, "it differs from what it is added to");
+		at->adds = true;
+		return place_value(p, o, at);
+	}
+	for (uint32_t k = 0; r && k < v->home->yields.n; k++) {
+		if (v->home->yields.at[k] != v)
+			continue;
+		if ((int64_t)k < r->at.ncarry)
+			return place_arg(p, v->home->args.at[k], at);
+		if (!is_row(v, r->out[k], r->at.dim))
+			continue;
+		if (p->m->micro > 1 && adds_up(r, k))
+			at->adds = true;
+		return place_value(p, r->out[k], at) && step_row(p, v, r, r->out[k], at);
+	}
+	if (to && to->code == OP_WRITE)
+		return place_in_buffer(p, v, to->at.buf, at);
+	return lost(p, v, "it has no offset");
+}
+
+static bool resolve(struct placing *p, const struct value *v, struct loc *at)
+{
+	int64_t a, b;
+
+	if (v->off >= 0) {
+		at->base = v->off;
+		return true;
+	}
+	if (!v->def)
+		return place_arg(p, v, at);
+	switch (v->def->code) {
+	case OP_READ:
+		return place_in_buffer(p, v, v->def->at.buf, at);
+	case OP_ACCUMULATE:
+		if (p->m->micro > 1)
+			return place_target(p, v, at);
+		/* fall through */
+	case OP_RENAME:
+	case OP_SPLIT:
+	case OP_MERGE:
+		if (!safe_bytes(p->m, v, &a) || !safe_bytes(p->m, v->def->in[0], &b) || a != b)
+			return lost(p, v, "it is larger than its operand");
+		return place_value(p, v->def->in[0], at);
+	default:
+		return place_target(p, v, at);
+	}
+}
+
+/* Aliases lead outward or to earlier values; a plan that goes in circles is stopped by the count. */
+bool place_value(struct placing *p, const struct value *v, struct loc *at)
+{
+	if (++p->hops > 1000)
+		return lost(p, v, "it goes in circles");
+	bool ok = resolve(p, v, at);
+
+	p->hops--;
+	return ok;
+}
+
+static int64_t trips_at(const struct placing *p, const struct value *v, int depth)
+{
+	const struct block *b = v->home;
+
+	for (int n = depth_of(b); b->owner; b = b->owner->home, n--)
+		if (n == depth + 1)
+			return dim_size(p->m, b->owner->at.dim);
+	return -1;
+}
+
+bool place_checked(struct placing *p, const struct value *v, struct loc *at)
+{
+	int64_t bytes, high;
+
+	*at = (struct loc){ 0 };
+	p->hops = 0;
+	if (!place_value(p, v, at))
+		return false;
+	if (!safe_bytes(p->m, v, &bytes) || __builtin_add_overflow(at->base, bytes, &high))
+		return lost(p, v, "it is too large");
+	for (int i = 0; i < at->n; i++) {
+		int64_t trips = trips_at(p, v, at->depth[i]), more;
+
+		if (trips < 0 || __builtin_mul_overflow(at->stride[i], trips > 0 ? trips - 1 : 0, &more) ||
+		    __builtin_add_overflow(high, more, &high))
+			return lost(p, v, "it lies outside its repeat");
+	}
+	if (at->base < 0 || at->base % 64 || high > p->m->arena)
+		return lost(p, v, "it lies outside the arena");
+	return true;
+}

@@ -1,0 +1,21 @@
+/* runtime/place.h - places of values in a plan (place.c), for program.c and plan.c. */
+#ifndef PTC_RUNTIME_PLACE_H
+#define PTC_RUNTIME_PLACE_H
+#include "runtime/internal.h"
+
+struct placing {
+	const struct module *m;
+	struct diag *d;
+	int hops;
+};
+
+void note_targets(struct block *block); /* sets aux of all values; before the others */
+bool place_value(struct placing *p, const struct value *v, struct loc *at);
+bool place_checked(struct placing *p, const struct value *v, struct loc *at); /* and within the arena */
+bool same_layout(const struct value *v, int nd, const dimid *d, const struct axes *on, enum dtype dt);
+bool is_row(const struct value *v, const struct value *whole, dimid dim);
+int depth_of(const struct block *block);
+bool adds_up(const struct op *r, uint32_t k); /* result k is a stack summed over the microbatches */
+bool safe_bytes(const struct module *m, const struct value *v, int64_t *bytes); /* false: overflow */
+
+#endif

@@ -1,0 +1,754 @@
+/* runtime/program.c - a planned module becomes a program of instructions, the same for all ranks. */
+#include <math.h>
+
+#include "ir/eval.h"
+#include "runtime/place.h"
+
+struct lowering {
+	struct runtime *rt;
+	struct module *m;
+	struct diag *d;
+	struct placing placing;
+	struct prog *to;
+	int kernel;  /* the next one's number in kernels.sig */
+	bool eval;
+};
+
+/* -- copies -- */
+
+static int64_t stride_in(const struct module *m, const struct value *v, dimid d)
+{
+	int64_t s[MAX_DIMS];
+	int i = dim_pos(v, d);
+
+	strides_of(m, v->nd, v->d, v->sh.on, s);
+	return i < 0 ? 0 : s[i];
+}
+
+/* Loops over the dims of `over`, less `skip`; strides by name in to and from (0 where they lack it). */
+static void mover_init(const struct module *m, struct mover *x, const struct value *over, dimid skip,
+		       const struct value *to, const struct value *from)
+{
+	*x = (struct mover){ .mode = MODE_COPY, .ddt = to->dt, .sdt = from->dt, .part_axis = -1 };
+	x->bytes = local_bytes(m, over);
+	for (int i = 0; i < over->nd; i++) {
+		if (over->d[i] == skip)
+			continue;
+		x->d[x->nd] = over->d[i];
+		x->size[x->nd] = dim_size(m, over->d[i]);
+		x->on[x->nd] = over->sh.on[i];
+		x->ds[x->nd] = stride_in(m, to, over->d[i]);
+		x->ss[x->nd++] = stride_in(m, from, over->d[i]);
+	}
+}
+
+static bool same_loc(const struct loc *a, const struct loc *b)
+{
+	if (a->base != b->base || a->n != b->n)
+		return false;
+	for (int i = 0; i < a->n; i++)
+		if (a->depth[i] != b->depth[i] || a->stride[i] != b->stride[i])
+			return false;
+	return true;
+}
+
+static bool odd(struct lowering *l, const struct op *op, const char *what)
+{
+	return diag_error(l->d, op->span, "%s in the plan: %s", opinfo[op->code].name, what);
+}
+
+static struct instr *emit(struct lowering *l, enum icode code, const struct op *op)
+{
+	PUSH(l->rt->mem, &l->to->code, ((struct instr){ .code = code, .op = op, .eval = l->eval }));
+	return &l->to->code.at[l->to->code.n - 1];
+}
+
+static bool place(struct lowering *l, const struct value *v, struct loc *at)
+{
+	return place_checked(&l->placing, v, at);
+}
+
+static struct move *emit_move(struct lowering *l, const struct op *op)
+{
+	struct move *mv = NEW(l->rt->mem, struct move);
+	struct instr *i = emit(l, I_COPY, op);
+
+	i->move = mv;
+	return mv;
+}
+
+static struct value buffer_value(const struct buffer *b)
+{
+	struct value v = { .dt = b->dt, .nd = b->nd, .sh = b->store, .span = b->at, .off = b->off };
+
+	memcpy(v.d, b->d, sizeof v.d);
+	return v;
+}
+
+static bool covers(const struct value *a, const struct value *b)
+{
+	for (int i = 0; i < b->nd; i++)
+		if (!has_dim(a, b->d[i]))
+			return false;
+	return a->nd == b->nd;
+}
+
+static bool lower_read(struct lowering *l, const struct op *op)
+{
+	const struct value *v = op->out[0];
+	struct buffer *b = find_buffer(l->m, op->at.buf);
+	struct loc at;
+
+	if (!b || !place(l, v, &at))
+		return b ? false : odd(l, op, "no such buffer");
+	struct value bv = buffer_value(b);
+
+	if (!covers(v, &bv) || v->dt != b->dt)
+		return odd(l, op, "the type is not the buffer's");
+	if (b->role == B_INPUT) {
+		struct move *mv = emit_move(l, op);
+		struct instr *i = &l->to->code.at[l->to->code.n - 1];
+
+		i->code = I_INPUT;
+		i->input = rt_input(l->rt, b->name);
+		memset(&bv.sh, 0, sizeof bv.sh);
+		mover_init(l->m, &mv->m, v, NODIM, v, &bv);
+		mv->to = at;
+		return true;
+	}
+	if (v->off < 0)
+		return true;
+	for (int i = 0; i < v->nd; i++)
+		if (!axes_equal(&v->sh.on[i], &bv.sh.on[dim_pos(&bv, v->d[i])]))
+			return odd(l, op, "it is sharded otherwise than its buffer");
+	struct move *mv = emit_move(l, op);
+
+	mover_init(l->m, &mv->m, v, NODIM, v, &bv);
+	mv->to = at;
+	mv->from.base = b->off;
+	return true;
+}
+
+static bool lower_write(struct lowering *l, const struct op *op)
+{
+	const struct value *v = op->in[0];
+	struct buffer *b = find_buffer(l->m, op->at.buf);
+	struct loc from, to = { 0 };
+
+	if (!b || b->off < 0 || !place(l, v, &from))
+		return b && b->off >= 0 ? false : odd(l, op, "no such buffer");
+	struct value bv = buffer_value(b);
+
+	to.base = b->off;
+	if (!covers(v, &bv))
+		return odd(l, op, "the dims are not the buffer's");
+	for (int i = 0; i < v->nd; i++)
+		if (!axes_equal(&v->sh.on[i], &bv.sh.on[dim_pos(&bv, v->d[i])]))
+			return odd(l, op, "the value is sharded otherwise than its buffer");
+	if (same_loc(&from, &to) && same_layout(v, b->nd, b->d, b->store.on, b->dt))
+		return true;
+	struct move *mv = emit_move(l, op);
+
+	mover_init(l->m, &mv->m, v, NODIM, &bv, v);
+	mv->to = to;
+	mv->from = from;
+	return true;
+}
+
+/* -- views and the free twins of collectives -- */
+
+/* The type of the operand under the result's names: what a rename, split or merge reads. */
+static bool under_names(struct lowering *l, const struct op *op, const struct value **fine, int64_t *ds, int64_t *ss)
+{
+	const struct value *in = op->in[0], *out = op->out[0];
+	int64_t si[MAX_DIMS], so[MAX_DIMS];
+	bool merge = op->code == OP_MERGE;
+	const struct value *few = merge ? out : in; /* has the wide dim */
+	const struct dimlist *parts = merge ? &op->at.dims : &op->at.tos;
+	dimid wide = merge ? op->at.to : op->at.dim;
+
+	*fine = merge ? in : out;
+	strides_of(l->m, in->nd, in->d, in->sh.on, si);
+	strides_of(l->m, out->nd, out->d, out->sh.on, so);
+	int64_t *mine = merge ? ss : ds, *other = merge ? ds : ss, *fs = merge ? si : so, *ws = merge ? so : si;
+
+	for (int i = 0; i < (*fine)->nd; i++) {
+		dimid d = (*fine)->d[i];
+		int64_t inner = 1, at = -1;
+
+		for (int k = parts->n - 1; k >= 0; k--) {
+			if (parts->d[k] == d)
+				at = inner;
+			inner *= dim_size(l->m, parts->d[k]);
+		}
+		int w = dim_pos(few, at >= 0 ? wide : d);
+
+		if (w < 0)
+			return odd(l, op, "its dims do not match");
+		mine[i] = fs[i];
+		other[i] = ws[w] * (at >= 0 ? at : 1);
+	}
+	return true;
+}
+
+static bool lower_view(struct lowering *l, const struct op *op)
+{
+	const struct value *in = op->in[0], *out = op->out[0], *fine = out;
+	struct loc at, from;
+	int64_t ds[MAX_DIMS], ss[MAX_DIMS];
+
+	if (!place(l, out, &at) || !place(l, in, &from))
+		return false;
+	if (out->off < 0)
+		return true;
+	if (op->code == OP_RENAME) {
+		struct value as = *in;
+
+		for (int i = 0; i < in->nd; i++)
+			for (int k = 0; k < op->at.dims.n; k++)
+				if (in->d[i] == op->at.dims.d[k])
+					as.d[i] = op->at.tos.d[k];
+		if (!covers(&as, out))
+			return odd(l, op, "its dims do not match");
+		struct move *mv = emit_move(l, op);
+
+		mover_init(l->m, &mv->m, out, NODIM, out, &as);
+		mv->to = at;
+		mv->from = from;
+		return true;
+	}
+	if (!under_names(l, op, &fine, ds, ss))
+		return false;
+	struct move *mv = emit_move(l, op);
+
+	mover_init(l->m, &mv->m, fine, NODIM, out, in);
+	memcpy(mv->m.ds, ds, sizeof ds);
+	memcpy(mv->m.ss, ss, sizeof ss);
+	mv->to = at;
+	mv->from = from;
+	return true;
+}
+
+static bool lower_accumulate(struct lowering *l, const struct op *op)
+{
+	const struct value *in = op->in[0], *out = op->out[0];
+	struct loc at, from;
+
+	if (!place(l, out, &at) || !place(l, in, &from) || !covers(in, out))
+		return odd(l, op, "operand and result differ");
+	if (same_loc(&at, &from))
+		return true;
+	struct move *mv = emit_move(l, op);
+
+	mover_init(l->m, &mv->m, out, NODIM, out, in);
+	mv->m.mode = l->m->micro > 1 ? MODE_ADD : MODE_COPY;
+	mv->to = at;
+	mv->from = from;
+	return true;
+}
+
+static uint32_t axes_bits(const struct axes *a)
+{
+	uint32_t bits = 0;
+
+	for (int i = 0; i < a->n; i++)
+		bits |= 1u << a->a[i];
+	return bits;
+}
+
+static bool lower_comm(struct lowering *l, const struct op *op)
+{
+	const struct value *in = op->in[0], *out = op->out[0];
+	struct loc at, from;
+
+	if (!place(l, out, &at) || !place(l, in, &from) || !covers(in, out) || in->dt != out->dt)
+		return odd(l, op, "operand and result differ");
+	if (!op->at.axes.n)
+		return odd(l, op, "it has no axes");
+	if (op->code == OP_SHARD || op->code == OP_TO_PARTIAL) {
+		struct move *mv = emit_move(l, op);
+
+		mover_init(l->m, &mv->m, out, NODIM, out, in);
+		mv->to = at;
+		mv->from = from;
+		if (op->code == OP_TO_PARTIAL) {
+			mv->m.mode = MODE_FILL;
+			mv->m.axes = axes_bits(&op->at.axes);
+			mv->m.fill = HAS(op, max) && op->at.max ? -INFINITY : 0;
+			return true;
+		}
+		int i = dim_pos(out, op->at.dim);
+
+		if (i < 0 || op->at.axes.n != 1)
+			return odd(l, op, "no dim, or several axes");
+		mv->m.part_axis = op->at.axes.a[0];
+		mv->m.part = cap_of(l->m, dim_size(l->m, op->at.dim), &out->sh.on[i]) * stride_in(l->m, in, op->at.dim);
+		return true;
+	}
+	struct instr *i = emit(l, I_COMM, op);
+
+	i->at = NEWN(l->rt->mem, struct loc, 2);
+	i->at[0] = from;
+	i->at[1] = at;
+	axes_set(l->rt, axes_bits(&op->at.axes));
+	i->no = (int)l->rt->comms.n;
+	PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
+	return true;
+}
+
+/* -- compute -- */
+
+static struct loc *locs(struct lowering *l, const struct op *op)
+{
+	struct loc *at = NEWN(l->rt->mem, struct loc, op->nin + op->nout + 1);
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (!place(l, op->in[i], &at[i]))
+			return NULL;
+	for (uint32_t i = 0; i < op->nout; i++)
+		if (!place(l, op->out[i], &at[op->nin + i]))
+			return NULL;
+	return at;
+}
+
+static bool lower_kernel(struct lowering *l, const struct op *op)
+{
+	const struct kernels *k = &l->rt->kernels;
+	struct loc *at = locs(l, op);
+
+	if (!at)
+		return false;
+	for (int n = 0; n < k->n; n++) {
+		int no = (l->kernel + n) % k->n;
+
+		if (k->sig[no].op != op)
+			continue;
+		struct instr *i = emit(l, I_KERNEL, op);
+
+		i->at = at;
+		i->sig = &k->sig[no];
+		i->fn = k->fn[no];
+		i->no = no;
+		l->kernel = no + 1;
+		return true;
+	}
+	return odd(l, op, "no code was made for it");
+}
+
+static bool lower_einsum(struct lowering *l, const struct op *op)
+{
+	struct loc *at = locs(l, op);
+	struct einsum *e = NEW(l->rt->mem, struct einsum);
+	const struct value *v[3] = { op->in[0], op->in[1], op->out[0] };
+	dimid d[3 * MAX_DIMS];
+	int n = 0;
+
+	if (!at)
+		return false;
+	for (int k = 0; k < 3; k++) {
+		n = union_dims(n, d, v[k]);
+		e->x.dt[k] = v[k]->dt;
+	}
+	e->x.nd = n;
+	e->x.add = at[2].adds;
+	for (int i = 0; i < n; i++) {
+		const struct axes *on = NULL;
+
+		e->d[i] = d[i];
+		for (int k = 0; k < 3; k++) {
+			int p = dim_pos(v[k], d[i]);
+
+			if (p < 0)
+				continue;
+			e->x.has[k][i] = true;
+			e->x.stride[k][i] = stride_in(l->m, v[k], d[i]);
+			if (on && !axes_equal(on, &v[k]->sh.on[p]))
+				return odd(l, op, "operands are sharded differently");
+			on = &v[k]->sh.on[p];
+		}
+		e->on[i] = *on;
+		if (!e->x.has[0][i] && !e->x.has[1][i])
+			return odd(l, op, "a dim of the result is in no operand");
+	}
+	if (e->x.add && e->x.dt[2] != F32)
+		return odd(l, op, "a sum over microbatches that is not f32");
+	struct instr *i = emit(l, I_EINSUM, op);
+
+	i->at = at;
+	i->einsum = e;
+	return true;
+}
+
+static int64_t mask_step(const struct module *m, const struct op *op, dimid d)
+{
+	int64_t step = 1;
+
+	for (int i = op->at.dims.n - 1; i >= 0; i--) {
+		if (op->at.dims.d[i] == d)
+			return step;
+		step *= dim_size(m, op->at.dims.d[i]);
+	}
+	return 0;
+}
+
+/* Operands by AT_ number; results follow the operands. */
+static const struct value *attention_value(const struct op *op, int which)
+{
+	if (op->code == OP_ATTENTION)
+		return which < AT_O ? op->in[which] : which < AT_DO ? op->out[which - AT_O] : NULL;
+	return which < AT_DQ ? op->in[which] : op->out[which - AT_DQ];
+}
+
+/* Rows run along {causal}, else the longest dim of the queries only. */
+static dimid row_dim(const struct module *m, const struct op *op, const struct value *lse)
+{
+	dimid best = NODIM;
+
+	if (HAS(op, causal))
+		return op->at.causal;
+	for (int i = 0; i < lse->nd; i++) {
+		dimid d = lse->d[i];
+
+		if (!has_dim(op->in[1], d) && !has_dim(op->in[2], d) && (best == NODIM || dim_size(m, d) > dim_size(m, best)))
+			best = d;
+	}
+	return best;
+}
+
+static bool attend_dims(struct lowering *l, const struct op *op, struct attend *a)
+{
+	const struct value *q = op->in[0], *k = op->in[1], *v = op->in[2], *lse = attention_value(op, AT_LSE);
+
+	a->row = row_dim(l->m, op, lse);
+	a->dim = op->at.dim;
+	a->col = op->at.ctx;
+	a->own = NODIM;
+	for (int i = 0; i < v->nd; i++)
+		if (v->d[i] != a->col && !has_dim(lse, v->d[i])) {
+			if (a->own != NODIM)
+				return odd(l, op, "v has two dims of its own");
+			a->own = v->d[i];
+		}
+	if (!has_dim(q, a->dim) || !has_dim(k, a->dim) || !has_dim(k, a->col) || !has_dim(v, a->col) ||
+	    lse->dt != F32 || (a->row != NODIM && (!has_dim(lse, a->row) || has_dim(k, a->row) || has_dim(v, a->row))))
+		return odd(l, op, "its dims do not fit");
+	for (int i = 0; i < lse->nd; i++) {
+		dimid d = lse->d[i];
+
+		if (d == a->row) {
+			a->row_on = lse->sh.on[i];
+			continue;
+		}
+		if (a->x.nloop == MAX_LOOPS)
+			return odd(l, op, "too many dims");
+		int n = a->x.nloop++;
+
+		a->loop[n] = d;
+		a->loop_on[n] = lse->sh.on[i];
+		a->x.keys[n] = has_dim(k, d);
+		if (has_dim(k, d) != has_dim(v, d) || !has_dim(q, d))
+			return odd(l, op, "a dim of k that v or q lacks");
+		a->x.rng_loop[n] = (uint64_t)mask_step(l->m, op, d);
+	}
+	return true;
+}
+
+static bool lower_attention(struct lowering *l, const struct op *op)
+{
+	struct attend *a = NEW(l->rt->mem, struct attend);
+	struct loc *at = locs(l, op);
+	int64_t s[MAX_DIMS];
+
+	if (!at || !attend_dims(l, op, a))
+		return false;
+	a->backward = op->code == OP_ATTENTION_GRAD;
+	a->nin = (int)op->nin;
+	a->causal = HAS(op, causal);
+	a->x.dt = op->in[0]->dt;
+	a->x.scale = HAS(op, scale) ? op->at.scale : 1 / sqrt((double)dim_size(l->m, op->at.dim));
+	a->x.cap = HAS(op, cap) ? op->at.cap : 0;
+	a->x.p = HAS(op, p) ? op->at.p : 0;
+	a->x.key = a->x.p > 0 ? stream_key(l->rt->seed, op->at.key) : 0;
+	a->mask_row = a->row == NODIM ? 0 : mask_step(l->m, op, a->row);
+	a->x.rng_col = (uint64_t)mask_step(l->m, op, a->col);
+	for (int w = 0; w < (a->backward ? NAT : AT_DO); w++) {
+		const struct value *v = attention_value(op, w);
+		dimid own = w == AT_V || w == AT_O || w == AT_DO || w == AT_DV ? a->own : a->dim;
+		bool key = w == AT_K || w == AT_V || w == AT_DK || w == AT_DV;
+
+		if (w != AT_LSE && v->dt != a->x.dt)
+			return odd(l, op, "operands of two types");
+		strides_of(l->m, v->nd, v->d, v->sh.on, s);
+		for (int i = 0; i < v->nd; i++) {
+			if (v->d[i] == own && w != AT_LSE)
+				a->x.d_stride[w] = s[i];
+			else if (v->d[i] == (key ? a->col : a->row))
+				a->x.row_stride[w] = s[i];
+			else
+				for (int n = 0; n < a->x.nloop; n++)
+					if (a->loop[n] == v->d[i])
+						a->x.stride[w][n] = s[i];
+		}
+	}
+	struct instr *i = emit(l, I_ATTENTION, op);
+
+	i->at = at;
+	i->attend = a;
+	return true;
+}
+
+static bool lower_report(struct lowering *l, const struct op *op)
+{
+	struct loc *at = locs(l, op);
+	struct report r = { .key = op->at.key, .at = op->span };
+
+	if (!at || op->in[0]->nd)
+		return at ? odd(l, op, "it is no scalar") : false;
+	struct instr *i = emit(l, I_REPORT, op);
+
+	i->at = at;
+	i->no = (int)l->rt->reports.n;
+	PUSH(l->rt->mem, &l->rt->reports, r);
+	return true;
+}
+
+static bool lower_iter(struct lowering *l, const struct op *op)
+{
+	struct loc *at = locs(l, op);
+	int depth = depth_of(op->home) - 1;
+	const struct block *b = op->home;
+
+	if (!at)
+		return false;
+	while (b->owner && HAS(op, dim) && b->owner->at.dim != op->at.dim) {
+		b = b->owner->home;
+		depth--;
+	}
+	if (!b->owner)
+		return odd(l, op, "no such repeat around it");
+	struct instr *i = emit(l, I_ITER, op);
+
+	i->at = at;
+	i->no = depth;
+	return true;
+}
+
+/* -- repeats -- */
+
+/* A row of whole to v (from the left) or back, at this iteration. */
+static bool row_move(struct lowering *l, const struct op *r, const struct value *v, const struct value *whole,
+		     bool out, struct move *mv)
+{
+	struct loc row, mine;
+	int depth = depth_of(r->home);
+
+	if (whole->nd != v->nd + 1 || !has_dim(whole, r->at.dim) || !place(l, v, &mine) || !place(l, whole, &row))
+		return odd(l, r, "a value does not fit its stack");
+	for (int i = 0; i < v->nd; i++)
+		if (!has_dim(whole, v->d[i]))
+			return odd(l, r, "a value does not fit its stack");
+	if (row.n == MAX_NEST)
+		return odd(l, r, "too deep");
+	row.depth[row.n] = depth;
+	row.stride[row.n++] = stride_in(l->m, whole, r->at.dim) * dtype_bytes(whole->dt);
+	mover_init(l->m, &mv->m, v, NODIM, out ? whole : v, out ? v : whole);
+	mv->to = out ? row : mine;
+	mv->from = out ? mine : row;
+	return true;
+}
+
+static bool stack_one(struct lowering *l, const struct op *r, uint32_t k, struct move *mv, bool *needed)
+{
+	if (!row_move(l, r, r->body->yields.at[k], r->out[k], true, mv))
+		return false;
+	mv->m.mode = l->m->micro > 1 && adds_up(r, k) ? MODE_ADD : MODE_COPY;
+	*needed = !same_loc(&mv->to, &mv->from);
+	return true;
+}
+
+/* Copies to stacks of what this op makes. */
+static bool stack_results(struct lowering *l, const struct op *op)
+{
+	const struct op *r = op->home->owner;
+	struct move mv;
+	bool needed;
+
+	for (uint32_t k = r ? (uint32_t)r->at.ncarry : 0; r && k < r->body->yields.n; k++) {
+		if (r->body->yields.at[k]->def != op)
+			continue;
+		if (!stack_one(l, r, k, &mv, &needed))
+			return false;
+		if (needed)
+			*emit_move(l, r) = mv;
+	}
+	return true;
+}
+
+static bool lower_block(struct lowering *l, const struct block *block, struct prog *to);
+
+/* Does the carried value k's yield lie where another carried value is about to be put? */
+static bool is_late(struct lowering *l, const struct op *r, int64_t k, const struct loc *from)
+{
+	struct loc at;
+
+	for (int64_t j = 0; j < r->at.ncarry; j++)
+		if (j != k && place(l, r->out[j], &at) && same_loc(&at, from))
+			return true;
+	return false;
+}
+
+static bool lower_carry(struct lowering *l, const struct op *r, struct loop *x)
+{
+	for (int64_t k = 0; k < r->at.ncarry; k++) {
+		const struct value *y = r->body->yields.at[k], *o = r->out[k];
+		struct move mv;
+
+		if (!place(l, o, &mv.to) || !place(l, r->in[k], &mv.from) || !covers(r->in[k], o) || !covers(y, o))
+			return odd(l, r, "a carried value changes its dims");
+		mover_init(l->m, &mv.m, o, NODIM, o, r->in[k]);
+		if (!same_loc(&mv.to, &mv.from))
+			PUSH(l->rt->mem, &x->before, mv);
+		if (!place(l, y, &mv.from))
+			return false;
+		mover_init(l->m, &mv.m, o, NODIM, o, y);
+		mv.m.late = is_late(l, r, k, &mv.from);
+		if (!same_loc(&mv.to, &mv.from))
+			PUSH(l->rt->mem, &x->after, mv);
+	}
+	return true;
+}
+
+static bool lower_args(struct lowering *l, const struct op *r, struct loop *x)
+{
+	struct move mv;
+	bool needed;
+
+	for (uint32_t i = (uint32_t)(r->at.ncarry + r->at.nwith); i < r->body->args.n; i++) {
+		if (r->body->args.at[i]->off < 0)
+			continue;
+		if (!row_move(l, r, r->body->args.at[i], r->in[i], false, &mv))
+			return false;
+		PUSH(l->rt->mem, &x->each, mv);
+	}
+	for (uint32_t k = (uint32_t)r->at.ncarry; k < r->body->yields.n; k++) {
+		if (r->body->yields.at[k]->def)
+			continue;
+		if (!stack_one(l, r, k, &mv, &needed))
+			return false;
+		if (needed)
+			PUSH(l->rt->mem, &x->each, mv);
+	}
+	return true;
+}
+
+static bool lower_repeat(struct lowering *l, const struct op *op)
+{
+	struct loop *x = NEW(l->rt->mem, struct loop);
+	struct prog *to = l->to;
+
+	x->trips = dim_size(l->m, op->at.dim);
+	x->reverse = HAS(op, reverse) && op->at.reverse;
+	x->depth = depth_of(op->home);
+	if (x->depth >= MAX_NEST)
+		return odd(l, op, "it is nested too deep");
+	if (op->body->args.n != op->nin || op->body->yields.n != op->nout || op->at.ncarry > op->nout ||
+	    op->at.ncarry + op->at.nwith > op->nin)
+		return odd(l, op, "args and yields do not match it");
+	if (!lower_carry(l, op, x) || !lower_args(l, op, x) || !lower_block(l, op->body, &x->body))
+		return false;
+	l->to = to;
+	emit(l, I_REPEAT, op)->loop = x;
+	return true;
+}
+
+static bool lower_op(struct lowering *l, const struct op *op)
+{
+	switch (op->code) {
+	case OP_READ:
+		return lower_read(l, op);
+	case OP_WRITE:
+		return lower_write(l, op);
+	case OP_RENAME:
+	case OP_SPLIT:
+	case OP_MERGE:
+		return lower_view(l, op);
+	case OP_ACCUMULATE:
+		return lower_accumulate(l, op);
+	case OP_EINSUM:
+		return lower_einsum(l, op);
+	case OP_ATTENTION:
+	case OP_ATTENTION_GRAD:
+		return lower_attention(l, op);
+	case OP_KERNEL:
+		return lower_kernel(l, op);
+	case OP_REPEAT:
+		return lower_repeat(l, op);
+	case OP_REPORT:
+		return lower_report(l, op);
+	case OP_ITER:
+		return lower_iter(l, op);
+	default:
+		if (opinfo[op->code].class == C_COMM)
+			return lower_comm(l, op);
+		return odd(l, op, "it may stand in kernels only");
+	}
+}
+
+static bool lower_block(struct lowering *l, const struct block *block, struct prog *to)
+{
+	for (const struct op *op = block->first; op; op = op->next) {
+		l->to = block->owner ? to : &l->rt->prog[op->phase];
+		if (!block->owner)
+			l->eval = op->mark;
+		if (!lower_op(l, op) || !stack_results(l, op))
+			return false;
+	}
+	return true;
+}
+
+/* -- evaluation: what the reports need that need no backward -- */
+
+static bool needs_backward(struct op *op)
+{
+	if (op->mark == 2 || op->phase == BACKWARD)
+		return true;
+	if (op->mark)
+		return false;
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (op->in[i]->def && needs_backward(op->in[i]->def)) {
+			op->mark = 2;
+			return true;
+		}
+	op->mark = 1;
+	return false;
+}
+
+static void want(struct op *op)
+{
+	if (op->mark == 3)
+		return;
+	op->mark = 3;
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (op->in[i]->def)
+			want(op->in[i]->def);
+}
+
+static void mark_eval(struct block *top)
+{
+	for (struct op *op = top->first; op; op = op->next)
+		op->mark = 0;
+	for (struct op *op = top->first; op; op = op->next)
+		if (op->code == OP_REPORT && !needs_backward(op))
+			want(op);
+	for (struct op *op = top->first; op; op = op->next)
+		op->mark = op->mark == 3;
+}
+
+bool program_build(struct runtime *rt, struct diag *d)
+{
+	struct lowering l = { .rt = rt, .m = rt->m, .d = d, .placing = { .m = rt->m, .d = d } };
+
+	note_targets(&rt->m->top);
+	mark_eval(&rt->m->top);
+	return lower_block(&l, &rt->m->top, NULL);
+}

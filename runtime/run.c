@@ -1,0 +1,244 @@
+/* runtime/run.c - `ptc run`: the training loop, what it prints, how it ends. */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runtime/internal.h"
+
+enum exit { DONE = 0, WRONG = 1, MACHINE = 3 };
+static const struct span nowhere;
+
+struct run {
+	struct runtime *rt;
+	const struct run_options *opt;
+	struct diag *d;
+	struct data *data;
+	int64_t steps;    /* done */
+	double tokens;    /* a step */
+	double seconds, later_seconds; /* of all steps; of all but the first */
+	double loss;
+	bool has_loss;
+};
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* What a step eats: elements of the first input of tokens, else of examples. */
+static double tokens_of(const struct runtime *r)
+{
+	const struct module *m = r->m;
+
+	for (uint32_t i = 0; i < r->inputs.n; i++)
+		if (r->inputs.at[i]->buf->tokens && !r->inputs.at[i]->buf->next_of)
+			return (double)r->inputs.at[i]->count;
+	return m->batch == NODIM ? 1 : (double)dim_size(m, m->batch);
+}
+
+static bool is_own_key(const char *key)
+{
+	return streq(key, "loss") || streq(key, "grad_norm");
+}
+
+/* A number of JSON, or null. */
+static const char *number(struct arena *mem, double x, bool known)
+{
+	return known && isfinite(x) ? arena_printf(mem, "%.9g", x) : "null";
+}
+
+static void print_json(struct run *x, struct arena *mem, int64_t step, double seconds)
+{
+	bool has_norm;
+	double norm = rt_report(x->rt, "grad_norm", &has_norm);
+	int metrics = 0;
+
+	printf("{\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"tokens_per_s\":%.6g,\"step_ms\":%.6g", (long long)step,
+	       number(mem, x->loss, x->has_loss), number(mem, norm, has_norm), x->tokens / seconds, seconds * 1e3);
+	for (uint32_t i = 0; i < x->rt->reports.n; i++) {
+		const struct report *r = &x->rt->reports.at[i];
+
+		if (is_own_key(r->key))
+			continue;
+		printf("%s\"%s\":%s", metrics++ ? "," : ",\"metrics\":{", r->key, number(mem, r->x, r->set));
+	}
+	printf("%s}\n", metrics ? "}" : "");
+}
+
+static void print_progress(struct run *x, int64_t step, double seconds)
+{
+	bool has_norm;
+	double norm = rt_report(x->rt, "grad_norm", &has_norm);
+
+	printf("step %lld", (long long)step);
+	if (x->has_loss)
+		printf("  loss %.6f", x->loss);
+	if (has_norm)
+		printf("  grad_norm %.4f", norm);
+	for (uint32_t i = 0; i < x->rt->reports.n; i++)
+		if (!is_own_key(x->rt->reports.at[i].key))
+			printf("  %s %.6g", x->rt->reports.at[i].key, x->rt->reports.at[i].x);
+	printf("  %.0f tokens/s  %.1f ms\n", x->tokens / seconds, seconds * 1e3);
+}
+
+/* -- the summary -- */
+
+struct total {
+	const char *op, *axis;
+	double count, bytes;
+};
+
+static int totals(struct run *x, struct arena *mem, struct total *t)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < x->rt->comms.n; i++) {
+		const struct comm_count *c = &x->rt->comms.at[i];
+		uint32_t axes = 0;
+		int k = 0;
+
+		for (int a = 0; a < c->op->at.axes.n; a++)
+			axes |= 1u << c->op->at.axes.a[a];
+		const char *axis = axes_user_text(mem, x->rt->m, axes);
+
+		if (!c->count)
+			continue;
+		while (k < n && !(streq(t[k].op, opinfo[c->op->code].name) && streq(t[k].axis, axis)))
+			k++;
+		if (k == n)
+			t[n++] = (struct total){ opinfo[c->op->code].name, axis, 0, 0 };
+		t[k].count += c->count / (double)x->steps;
+		t[k].bytes += c->bytes / (double)x->steps;
+	}
+	return n;
+}
+
+static double rate(const struct run *x)
+{
+	if (x->steps > 1 && x->later_seconds > 0)
+		return x->tokens * (double)(x->steps - 1) / x->later_seconds;
+	return x->seconds > 0 ? x->tokens * (double)x->steps / x->seconds : 0;
+}
+
+static void print_summary(struct run *x, struct arena *mem)
+{
+	const struct module *m = x->rt->m;
+	struct total *t = NEWN(mem, struct total, x->rt->comms.n + 1);
+	int n = totals(x, mem, t);
+
+	printf("{\"summary\":{\"steps\":%lld,\"loss\":%s,\"tokens_per_s\":%.6g,\"peak_bytes\":[", (long long)x->steps,
+	       number(mem, x->loss, x->has_loss), rate(x));
+	for (int64_t i = 0; i < x->rt->nrank; i++)
+		printf("%s%lld", i ? "," : "", (long long)rt_peak_bytes(x->rt, i));
+	printf("],\"predicted_peak_bytes\":[");
+	for (int64_t i = 0; i < x->rt->nrank; i++)
+		printf("%s%lld", i ? "," : "", (long long)(m->arena + m->workspace));
+	printf("],\"comm\":[");
+	for (int i = 0; i < n; i++)
+		printf("%s{\"op\":\"%s\",\"axis\":\"%s\",\"count\":%.15g,\"bytes\":%.15g}", i ? "," : "", t[i].op, t[i].axis,
+		       t[i].count, t[i].bytes);
+	printf("]}}\n");
+}
+
+/* -- the loop -- */
+
+static bool interrupted(const sigset_t *set)
+{
+	static const struct timespec zero;
+
+	return sigtimedwait(set, NULL, &zero) > 0;
+}
+
+static int one_step(struct run *x, struct arena *mem, int64_t step)
+{
+	double start = now();
+
+	if (!data_step(x->data, step, x->d))
+		return WRONG;
+	if (!rt_step(x->rt, step, true, x->d))
+		return MACHINE;
+	double seconds = now() - start;
+
+	x->steps++;
+	x->seconds += seconds;
+	if (x->steps > 1)
+		x->later_seconds += seconds;
+	x->loss = rt_report(x->rt, "loss", &x->has_loss);
+	if (x->opt->json)
+		print_json(x, mem, step, seconds);
+	else if (x->opt->log_every > 0 && (step % x->opt->log_every == 0 || step + 1 == x->opt->steps))
+		print_progress(x, step, seconds);
+	if (fflush(stdout) != 0) {
+		diag_error(x->d, nowhere, "the standard output can't be written: %s", strerror(errno));
+		return MACHINE;
+	}
+	if (x->has_loss && !isfinite(x->loss)) {
+		diag_error(x->d, nowhere, "the loss is %g at step %lld", x->loss, (long long)step);
+		diag_note(x->d, nowhere, "a lower learning rate, a longer warm-up or a smaller clip may help");
+		return WRONG;
+	}
+	return DONE;
+}
+
+static int loop(struct run *x, struct arena *mem, const sigset_t *set)
+{
+	for (int64_t step = 0; step < x->opt->steps; step++) {
+		int status = one_step(x, mem, step);
+
+		if (status != DONE)
+			return status;
+		if (interrupted(set)) {
+			diag_note(x->d, nowhere, "interrupted after step %lld", (long long)step);
+			fprintf(stderr, "ptc: interrupted after step %lld\n", (long long)step);
+			break;
+		}
+	}
+	return DONE;
+}
+
+static int run_all(struct run *x, struct arena *mem, const sigset_t *set)
+{
+	const struct run_options *o = x->opt;
+
+	x->tokens = tokens_of(x->rt);
+	if (o->steps > 0 && !(x->data = data_open(mem, x->rt, o, x->d)))
+		return WRONG;
+	if (o->init && !params_load(x->rt, o->init, x->d))
+		return WRONG;
+	int status = loop(x, mem, set);
+
+	if (status == DONE && o->save && !params_save(x->rt, o->save, x->d))
+		status = MACHINE;
+	if (status == DONE && o->json)
+		print_summary(x, mem);
+	if (fflush(stdout) != 0 && status == DONE)
+		status = MACHINE;
+	return status;
+}
+
+int run_plan(struct module *m, const struct run_options *opt, struct diag *d)
+{
+	struct arena *mem = arena_new();
+	struct run x = { .opt = opt, .d = d };
+	sigset_t set, old;
+	int status = MACHINE;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &set, &old); /* rank threads inherit this */
+	x.rt = rt_open(m, opt->seed, d);
+	if (x.rt)
+		status = run_all(&x, mem, &set);
+	data_close(x.data);
+	rt_close(x.rt);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	arena_free(mem);
+	return status;
+}

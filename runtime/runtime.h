@@ -1,0 +1,36 @@
+/* runtime/runtime.h - runs a plan: every rank a thread, CPU backend, collectives through shared memory. */
+#ifndef PTC_RUNTIME_H
+#define PTC_RUNTIME_H
+#include "ir/ir.h"
+
+/* -- plan files (plan.c): a header line "ptc-plan 1 <16 hex digits of fnv1a> <bytes>", then the IR text. */
+bool plan_save(struct module *m, const char *path, struct diag *d);
+struct module *plan_load(struct arena *mem, struct sources *src, const char *path, struct diag *d);
+bool is_plan_file(const char *path);
+
+struct run_options {
+	uint64_t seed;
+	int64_t steps;
+	const char **data;     /* "FILE" or "NAME=FILE" */
+	int ndata;
+	const char *init, *save; /* safetensors of logical params, or NULL */
+	bool json;             /* a line a step, then the summary (DESIGN.md 7) */
+	int64_t log_every;     /* progress lines on stdout when not json; 0: none */
+};
+
+/* The whole of `ptc run`. 0 done, 1 the input is wrong, 3 the machine failed. */
+int run_plan(struct module *m, const struct run_options *opt, struct diag *d);
+
+/* -- for `ptc check` and tests: the same executor, step by step -- */
+struct runtime;
+struct runtime *rt_open(struct module *m, uint64_t seed, struct diag *d); /* kernels compiled, arenas made, buffers initialised */
+void rt_close(struct runtime *r);
+void rt_set(struct runtime *r, const char *buffer, const double *x); /* logical tensor, row-major as declared; inputs: the whole batch */
+void rt_get(struct runtime *r, const char *buffer, double *x);       /* joined from the ranks */
+bool rt_step(struct runtime *r, int64_t step, bool training, struct diag *d);
+double rt_report(struct runtime *r, const char *key, bool *found);
+int64_t rt_peak_bytes(struct runtime *r, int64_t rank);
+
+/* -- safetensors.c -- */
+struct st_file; /* opened, checked against its size */
+#endif
