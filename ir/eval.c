@@ -37,15 +37,15 @@ double init_value(const struct buffer *b, uint64_t seed, uint64_t index)
 	/* A master copy starts as its param does. */
 	uint64_t key = stream_key(seed, b->owner ? b->owner : b->name);
 
-	switch (b->init) {
+	switch (b->init) { /* rounded to float32, the widest a buffer is */
 	case INIT_ONES:
 		return 1;
 	case INIT_CONSTANT:
-		return b->init_arg;
+		return (float)b->init_arg;
 	case INIT_NORMAL:
-		return b->init_arg * rng_normal(key, index, 0, 0);
+		return (float)(b->init_arg * rng_normal(key, index, 0, 0));
 	case INIT_UNIFORM:
-		return b->init_arg * (2 * rng_uniform(key, index, 0, 0) - 1);
+		return (float)(b->init_arg * (2 * rng_uniform(key, index, 0, 0) - 1));
 	default:
 		return 0;
 	}
@@ -445,6 +445,10 @@ static bool run_op(struct eval *e, const struct op *op)
 	case OP_ATTENTION:
 	case OP_ATTENTION_GRAD:
 		return ev_attention(e, op);
+	case OP_ARGMAX:
+	case OP_TOPK:
+	case OP_RANK:
+		return ev_pick(e, op);
 	case OP_ACCUMULATE:
 		return accumulate(e, op);
 	case OP_WRITE:

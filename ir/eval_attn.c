@@ -8,11 +8,11 @@
 #include "ir/eval_impl.h"
 #include "ir/rng.h"
 
-enum { MAX_TENSORS = 9 };
+enum { T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV, T_BIAS, T_MASK, T_WINDOW, T_DBIAS, MAX_TENSORS };
 
 struct attn {
 	const struct op *op;
-	const struct held *q, *k, *v, *o, *lse, *dout, *dq, *dk, *dv;
+	const struct held *q, *k, *v, *o, *lse, *dout, *dq, *dk, *dv, *bias, *mask, *window, *dbias;
 	struct nest n;          /* rows; pointers in the order above, those that exist */
 	int at[MAX_TENSORS];    /* pointer number of each, -1 */
 	int own_nd;
@@ -21,6 +21,7 @@ struct attn {
 	int64_t ndim, nctx, nown;
 	int64_t *vo, *oo, *doo, *dvo; /* offsets of v's own elements in v, o, do, dv */
 	double *u, *p, *dp, *keep;    /* along ctx; keep: 1/(1-p) or 0 */
+	double *slope;                /* of u by q.k */
 	int64_t mask_step[NEST_DIMS], mask_ctx; /* of the index of the dropout mask */
 	uint64_t key;
 	uint32_t step, iter;
@@ -115,15 +116,19 @@ static bool attn_init(struct eval *e, struct attn *a)
 	nest_dims(&a->n, a->lse->v);
 	if (!own_dims(e, a) || !mask_steps(e, a))
 		return false;
-	add_tensor(a, 0, a->q, false);
-	add_tensor(a, 1, a->k, false);
-	add_tensor(a, 2, a->v, true);
-	add_tensor(a, 3, a->o, true);
-	add_tensor(a, 4, a->lse, false);
-	add_tensor(a, 5, a->dout, true);
-	add_tensor(a, 6, a->dq, false);
-	add_tensor(a, 7, a->dk, false);
-	add_tensor(a, 8, a->dv, true);
+	add_tensor(a, T_Q, a->q, false);
+	add_tensor(a, T_K, a->k, false);
+	add_tensor(a, T_V, a->v, true);
+	add_tensor(a, T_O, a->o, true);
+	add_tensor(a, T_LSE, a->lse, false);
+	add_tensor(a, T_DO, a->dout, true);
+	add_tensor(a, T_DQ, a->dq, false);
+	add_tensor(a, T_DK, a->dk, false);
+	add_tensor(a, T_DV, a->dv, true);
+	add_tensor(a, T_BIAS, a->bias, false);
+	add_tensor(a, T_MASK, a->mask, false);
+	add_tensor(a, T_WINDOW, a->window, false);
+	add_tensor(a, T_DBIAS, a->dbias, false);
 	return true;
 }
 
@@ -131,6 +136,11 @@ static bool whole_here(struct eval *e, const struct attn *a, const struct held *
 {
 	return ev_ext(h, a->c)[dim_pos(h->v, d)].valid == dim_size(e->m, d) ||
 	       ev_fail(e, a->op, "dim '%s' of %%%u is split", e->m->dims.at[d].name, h->v->id);
+}
+
+static bool extra_whole(struct eval *e, const struct attn *a, const struct held *h)
+{
+	return !h || !has_dim(h->v, a->op->at.ctx) || whole_here(e, a, h, a->op->at.ctx);
 }
 
 /* Offsets in h of v's own elements at this coordinate; all tensors must hold the same ones. */
@@ -166,7 +176,8 @@ static bool attn_coord(struct eval *e, struct attn *a, uint32_t first_iter)
 	const struct op *op = a->op;
 
 	if (!whole_here(e, a, a->q, op->at.dim) || !whole_here(e, a, a->k, op->at.dim) ||
-	    !whole_here(e, a, a->k, op->at.ctx) || !whole_here(e, a, a->v, op->at.ctx))
+	    !whole_here(e, a, a->k, op->at.ctx) || !whole_here(e, a, a->v, op->at.ctx) ||
+	    !extra_whole(e, a, a->bias) || !extra_whole(e, a, a->mask) || !extra_whole(e, a, a->window))
 		return false;
 	if (a->drop > 0 && !ev_iteration(e, op, first_iter, a->c, &a->iter))
 		return false;
@@ -200,16 +211,35 @@ static int64_t row_index(const struct walk *w, int k, int64_t i)
 	return w->start[k] + (k == w->row ? i : w->i[k]);
 }
 
-/* u (-inf where masked) and keep. */
+/* Element of a bias, mask, window or dbias at row i, column j. */
+static double *extra_at(const struct attn *a, const struct walk *w, const struct held *h, int which, int64_t i,
+			int64_t j)
+{
+	int pos = dim_pos(h->v, a->op->at.ctx);
+
+	return row_of(a, w, h, which, i) + (pos < 0 ? 0 : j * h->stride[pos]);
+}
+
+/* Does row i, which is number `row` of {causal}, see key j? */
+static bool sees(const struct attn *a, const struct walk *w, int64_t i, int64_t row, int64_t j)
+{
+	if (a->mask && *extra_at(a, w, a->mask, T_MASK, i, j) == 0)
+		return false;
+	if (a->window && (double)(row - j) >= *extra_at(a, w, a->window, T_WINDOW, i, j))
+		return false;
+	return !HAS(a->op, causal) || j <= row;
+}
+
+/* u (-inf where masked), slope and keep. */
 static void scores(struct attn *a, const struct walk *w, int64_t i, const double *q, const double *k)
 {
 	const struct op *op = a->op;
 	int64_t qd = inner(a->q, op->at.dim), kd = inner(a->k, op->at.dim), kc = inner(a->k, op->at.ctx);
-	int64_t limit = a->nctx, mask = 0;
+	int64_t row = 0, mask = 0;
 
 	for (int d = 0; d < a->n.nd; d++) {
 		if (HAS(op, causal) && a->n.d[d] == op->at.causal)
-			limit = row_index(w, d, i) + 1;
+			row = row_index(w, d, i);
 		mask += row_index(w, d, i) * a->mask_step[d];
 	}
 	for (int64_t j = 0; j < a->nctx; j++) {
@@ -218,9 +248,16 @@ static void scores(struct attn *a, const struct walk *w, int64_t i, const double
 		for (int64_t x = 0; x < a->ndim; x++)
 			u += q[x * qd] * k[j * kc + x * kd];
 		u *= a->scale;
-		if (HAS(op, cap) && op->at.cap > 0)
-			u = op->at.cap * tanh(u / op->at.cap);
-		a->u[j] = j < limit ? u : -INFINITY;
+		a->slope[j] = a->scale;
+		if (HAS(op, cap) && op->at.cap > 0) {
+			double t = tanh(u / op->at.cap);
+
+			u = op->at.cap * t;
+			a->slope[j] *= 1 - t * t;
+		}
+		if (a->bias)
+			u += *extra_at(a, w, a->bias, T_BIAS, i, j);
+		a->u[j] = sees(a, w, i, row, j) ? u : -INFINITY;
 		a->keep[j] = 1;
 		if (a->drop > 0)
 			a->keep[j] = rng_uniform(a->key, (uint64_t)(mask + j * a->mask_ctx), a->step,
@@ -244,12 +281,12 @@ static double softmax(struct attn *a)
 
 static void forward_row(struct attn *a, const struct walk *w, int64_t i)
 {
-	const double *v = row_of(a, w, a->v, 2, i);
-	double *o = row_of(a, w, a->o, 3, i);
+	const double *v = row_of(a, w, a->v, T_V, i);
+	double *o = row_of(a, w, a->o, T_O, i);
 	int64_t vc = inner(a->v, a->op->at.ctx);
 
-	scores(a, w, i, row_of(a, w, a->q, 0, i), row_of(a, w, a->k, 1, i));
-	*row_of(a, w, a->lse, 4, i) = softmax(a);
+	scores(a, w, i, row_of(a, w, a->q, T_Q, i), row_of(a, w, a->k, T_K, i));
+	*row_of(a, w, a->lse, T_LSE, i) = softmax(a);
 	for (int64_t x = 0; x < a->nown; x++) {
 		double sum = 0;
 
@@ -260,13 +297,12 @@ static void forward_row(struct attn *a, const struct walk *w, int64_t i)
 	}
 }
 
-/* Into dv; a->dp becomes the cotangent of q.k. */
+/* Into dv and dbias; a->dp becomes the cotangent of q.k. */
 static void grad_values(struct attn *a, const struct walk *w, int64_t i)
 {
-	const double *v = row_of(a, w, a->v, 2, i), *dout = row_of(a, w, a->dout, 5, i);
-	double *dv = row_of(a, w, a->dv, 8, i), delta = 0;
+	const double *v = row_of(a, w, a->v, T_V, i), *dout = row_of(a, w, a->dout, T_DO, i);
+	double *dv = row_of(a, w, a->dv, T_DV, i), delta = 0;
 	int64_t vc = inner(a->v, a->op->at.ctx), dvc = inner(a->dv, a->op->at.ctx);
-	double cap = HAS(a->op, cap) ? a->op->at.cap : 0;
 
 	for (int64_t j = 0; j < a->nctx; j++) {
 		double dp = 0;
@@ -279,17 +315,19 @@ static void grad_values(struct attn *a, const struct walk *w, int64_t i)
 		delta += a->p[j] * dp;
 	}
 	for (int64_t j = 0; j < a->nctx; j++) {
-		double slope = cap > 0 ? 1 - a->u[j] / cap * (a->u[j] / cap) : 1;
+		double du = a->u[j] != -INFINITY ? a->p[j] * (a->dp[j] - delta) : 0;
 
-		a->dp[j] = a->u[j] != -INFINITY ? a->p[j] * (a->dp[j] - delta) * slope * a->scale : 0;
+		if (a->dbias)
+			*extra_at(a, w, a->dbias, T_DBIAS, i, j) += du;
+		a->dp[j] = a->u[j] != -INFINITY ? du * a->slope[j] : 0;
 	}
 }
 
 static void grad_row(struct attn *a, const struct walk *w, int64_t i)
 {
-	const double *q = row_of(a, w, a->q, 0, i), *k = row_of(a, w, a->k, 1, i);
-	double lse = *row_of(a, w, a->lse, 4, i);
-	double *dq = row_of(a, w, a->dq, 6, i), *dk = row_of(a, w, a->dk, 7, i);
+	const double *q = row_of(a, w, a->q, T_Q, i), *k = row_of(a, w, a->k, T_K, i);
+	double lse = *row_of(a, w, a->lse, T_LSE, i);
+	double *dq = row_of(a, w, a->dq, T_DQ, i), *dk = row_of(a, w, a->dk, T_DK, i);
 	dimid dim = a->op->at.dim, ctx = a->op->at.ctx;
 	int64_t qd = inner(a->q, dim), kd = inner(a->k, dim), kc = inner(a->k, ctx);
 	int64_t dqd = inner(a->dq, dim), dkd = inner(a->dk, dim), dkc = inner(a->dk, ctx);
@@ -321,30 +359,53 @@ static bool rows(struct eval *e, struct attn *a, uint32_t first_iter, bool grad)
 	return true;
 }
 
-static bool attn_tensors(struct eval *e, struct attn *a)
+/* A bias, mask or window; *ok becomes false if it should be there and is not. */
+static struct held *extra_in(struct eval *e, const struct op *op, int which, bool *ok)
+{
+	int at = attn_extra(op, which);
+	struct held *h = at < 0 ? NULL : ev_in(e, op, op->in[at]);
+
+	*ok = *ok && (at < 0 || h);
+	return h;
+}
+
+static bool grad_tensors(struct eval *e, struct attn *a)
 {
 	const struct op *op = a->op;
-	bool grad = op->code == OP_ATTENTION_GRAD;
 
-	a->q = ev_in(e, op, op->in[0]);
-	a->k = ev_in(e, op, op->in[1]);
-	a->v = ev_in(e, op, op->in[2]);
-	a->o = grad ? ev_in(e, op, op->in[3]) : ev_make(e, op->out[0]);
-	a->lse = grad ? ev_in(e, op, op->in[4]) : ev_make(e, op->out[1]);
-	if (!a->q || !a->k || !a->v || !a->o || !a->lse)
-		return false;
-	if (!grad)
-		return true;
-	a->dout = ev_in(e, op, op->in[5]);
+	a->dout = ev_in(e, op, op->in[attn_rest(op) + 2]);
 	a->dq = ev_make(e, op->out[0]);
 	a->dk = ev_make(e, op->out[1]);
 	a->dv = ev_make(e, op->out[2]);
+	a->dbias = op->nout > 3 ? ev_make(e, op->out[3]) : NULL;
 	if (!a->dout)
 		return false;
 	if (!same_dims(a->q->v, a->dq->v) || !same_dims(a->k->v, a->dk->v) || !same_dims(a->v->v, a->dv->v) ||
-	    !same_dims(a->o->v, a->dout->v))
+	    !same_dims(a->o->v, a->dout->v) || (a->dbias && (!a->bias || !same_dims(a->bias->v, a->dbias->v))))
 		return ev_fail(e, op, "a gradient has other dims than its value");
-	return ev_fill(e, op, a->dq, 0) && ev_fill(e, op, a->dk, 0) && ev_fill(e, op, a->dv, 0);
+	return ev_fill(e, op, a->dq, 0) && ev_fill(e, op, a->dk, 0) && ev_fill(e, op, a->dv, 0) &&
+	       (!a->dbias || ev_fill(e, op, a->dbias, 0));
+}
+
+static bool attn_tensors(struct eval *e, struct attn *a)
+{
+	const struct op *op = a->op;
+	bool grad = op->code == OP_ATTENTION_GRAD, ok = true;
+	uint32_t rest = attn_rest(op);
+
+	if (op->nin < attn_iterations(op))
+		return ev_fail(e, op, "%u operands", op->nin);
+	a->q = ev_in(e, op, op->in[0]);
+	a->k = ev_in(e, op, op->in[1]);
+	a->v = ev_in(e, op, op->in[2]);
+	a->bias = extra_in(e, op, X_BIAS, &ok);
+	a->mask = extra_in(e, op, X_MASK, &ok);
+	a->window = extra_in(e, op, X_WINDOW, &ok);
+	a->o = grad ? ev_in(e, op, op->in[rest]) : ev_make(e, op->out[0]);
+	a->lse = grad ? ev_in(e, op, op->in[rest + 1]) : ev_make(e, op->out[1]);
+	if (!a->q || !a->k || !a->v || !a->o || !a->lse || !ok)
+		return false;
+	return !grad || grad_tensors(e, a);
 }
 
 bool ev_attention(struct eval *e, const struct op *op)
@@ -356,14 +417,15 @@ bool ev_attention(struct eval *e, const struct op *op)
 
 	if (!attn_tensors(e, &a) || !attn_init(e, &a))
 		return false;
-	line = calloc((size_t)(n ? n : 1), 4 * sizeof *line);
+	line = calloc((size_t)(n ? n : 1), 5 * sizeof *line);
 	if (!line)
 		die("out of memory");
 	a.u = line;
 	a.p = line + n;
 	a.dp = line + 2 * n;
 	a.keep = line + 3 * n;
-	ok = rows(e, &a, grad ? 6 : 3, grad);
+	a.slope = line + 4 * n;
+	ok = rows(e, &a, attn_iterations(op), grad);
 	free(line);
 	return ok;
 }

@@ -60,7 +60,7 @@ struct eval {
 	int size[MAX_AXES], step_of[MAX_AXES]; /* coordinate number = sum of coord * step_of */
 };
 
-enum { NEST_DIMS = 40, NEST_PTRS = 12 };
+enum { NEST_DIMS = 40, NEST_PTRS = 16 };
 
 struct nest {
 	int nd, np;
@@ -141,5 +141,8 @@ double ev_map(const struct op *op, double a, double b, double c);
 
 /* -- eval_attn.c -- */
 bool ev_attention(struct eval *e, const struct op *op);
+
+/* -- eval_pick.c -- */
+bool ev_pick(struct eval *e, const struct op *op);
 
 #endif

@@ -33,7 +33,7 @@ enum opcode {
 	NOP
 };
 
-enum opclass { C_LEAF, C_MAP, C_REDUCE, C_EINSUM, C_LOOKUP, C_SCATTER, C_VIEW, C_ATTN,
+enum opclass { C_LEAF, C_MAP, C_REDUCE, C_EINSUM, C_LOOKUP, C_SCATTER, C_PICK, C_VIEW, C_ATTN,
 	       C_REGION, C_STEP, C_COMM };
 enum linear { L_NO, L_ALL, L_ONE, L_FIRST, L_REST };
 
@@ -120,7 +120,7 @@ struct value {
 #define ATTRS(I, N, S, D, L, X) \
 	S(buf) S(key) S(opt) D(dim) D(to) D(ctx) D(causal) L(dims) L(tos) X(axes) \
 	N(value) N(scale) N(cap) N(p) I(form) I(start) I(stride) I(shift) I(max) I(ncarry) \
-	I(nwith) I(reverse) I(acc) I(group)
+	I(nwith) I(reverse) I(acc) I(group) I(extra)
 
 struct dimlist {
 	uint8_t n;
@@ -313,6 +313,18 @@ int union_dims(int n, dimid *d, const struct value *v); /* appends what d lacks;
 bool same_dims(const struct value *a, const struct value *b); /* as sets */
 /* Dims of an op along which it may not be split (attention: {dim} and {ctx}; roll: {dim}; ...). */
 bool op_closed_dim(const struct op *op, dimid d);
+/* The label of a dim of an operand or a result among the loops of op: dims of one label are split
+ * alike. A renamed dim has its new name; the major part of a split or merge that of the wide dim. */
+dimid op_label(const struct op *op, dimid d, bool result);
+int label_pos(const struct op *op, const struct value *v, dimid label, bool result); /* -1: v lacks it */
+/* May the loop `label` be split over these axes? A split or merge: if they cut the major part evenly. */
+bool op_may_split(const struct module *m, const struct op *op, dimid label, const struct axes *on);
+/* The operands of an attention that {extra} announces. */
+enum { X_BIAS = 1, X_MASK = 2, X_WINDOW = 4 };
+int attn_extra(const struct op *op, int which);  /* operand number, -1: none */
+uint32_t attn_rest(const struct op *op);         /* what follows them: iterations; o in a gradient */
+uint32_t attn_iterations(const struct op *op);   /* the first of them */
+bool results_fit(enum opcode code, uint32_t nout);
 /* All dims of the op's loops: operands and results, a lookup's table dims included. */
 int op_space(const struct op *op, dimid *d);
 /* Operands that must be pending together if operand i is (bit set), 0: not linear in i. */

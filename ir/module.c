@@ -519,12 +519,86 @@ bool op_closed_dim(const struct op *op, dimid d)
 	case OP_PAD:
 		return d == op->at.dim || d == op->at.to;
 	case OP_SPLIT:
-		return d == op->at.dim || in_list(&op->at.tos, d);
+		return op->at.tos.n > 0 && d != op->at.tos.d[0] && in_list(&op->at.tos, d);
 	case OP_MERGE:
-		return d == op->at.to || in_list(&op->at.dims, d);
+		return op->at.dims.n > 0 && d != op->at.dims.d[0] && in_list(&op->at.dims, d);
+	case OP_ARGMAX:
+		return d == op->at.dim;
+	case OP_TOPK:
+		return d == op->at.dim || d == op->at.to;
+	case OP_RANK:
+		return in_list(&op->at.dims, d);
 	default:
 		return false;
 	}
+}
+
+/* -- labels -- */
+
+dimid op_label(const struct op *op, dimid d, bool result)
+{
+	if (op->code == OP_SPLIT && result && op->at.tos.n && d == op->at.tos.d[0])
+		return op->at.dim;
+	if (op->code == OP_MERGE && !result && op->at.dims.n && d == op->at.dims.d[0])
+		return op->at.to;
+	for (int i = 0; op->code == OP_RENAME && !result && i < op->at.dims.n; i++)
+		if (op->at.dims.d[i] == d)
+			return op->at.tos.d[i];
+	return d;
+}
+
+int label_pos(const struct op *op, const struct value *v, dimid label, bool result)
+{
+	for (int i = 0; i < v->nd; i++)
+		if (op_label(op, v->d[i], result) == label)
+			return i;
+	return -1;
+}
+
+bool op_may_split(const struct module *m, const struct op *op, dimid label, const struct axes *on)
+{
+	bool split = op->code == OP_SPLIT && label == op->at.dim, merge = op->code == OP_MERGE && label == op->at.to;
+
+	if (!on->n)
+		return true;
+	if (op_closed_dim(op, label))
+		return false;
+	if (!split && !merge)
+		return true;
+	const struct dimlist *parts = split ? &op->at.tos : &op->at.dims;
+	int64_t ranks = 1;
+
+	for (int i = 0; i < on->n; i++)
+		ranks *= m->axes.at[on->a[i]].size;
+	return !on->order && parts->n && dim_size(m, parts->d[0]) % ranks == 0;
+}
+
+/* -- attention -- */
+
+int attn_extra(const struct op *op, int which)
+{
+	int at = 3;
+
+	if (!HAS(op, extra) || !(op->at.extra & which))
+		return -1;
+	for (int bit = 1; bit < which; bit <<= 1)
+		at += (op->at.extra & bit) != 0;
+	return at;
+}
+
+uint32_t attn_rest(const struct op *op)
+{
+	return 3 + (HAS(op, extra) ? (uint32_t)__builtin_popcount((unsigned)op->at.extra & 7) : 0);
+}
+
+uint32_t attn_iterations(const struct op *op)
+{
+	return attn_rest(op) + (op->code == OP_ATTENTION_GRAD ? 3 : 0);
+}
+
+bool results_fit(enum opcode code, uint32_t nout)
+{
+	return (int)nout == opinfo[code].results || (code == OP_ATTENTION_GRAD && nout == 4);
 }
 
 int op_space(const struct op *op, dimid *d)

@@ -67,6 +67,10 @@ OP(EINSUM,    "einsum",    2, 2, 1, EINSUM, ONE,   "the product, summed over the
 /* -- indexed -- */
 OP(LOOKUP,    "lookup",    2, 8, 1, LOOKUP, FIRST, "r[..] = a[{dims}[0] = i0, ...]; dims that a and i share are matched; an index out of range reads 0")
 OP(SCATTER,   "scatter_add", 2, 8, 1, SCATTER, FIRST, "the transpose: r[{dims}[0] = i0, ...] += a; dims of a or i that r lacks are summed away; rows out of range are dropped")
+/* -- positions of elements: ints, no gradient, nothing pending -- */
+OP(ARGMAX,    "argmax",    1, 1, 1, PICK, NO, "the position along {dim} of the largest; of equals the first")
+OP(TOPK,      "topk",      1, 1, 1, PICK, NO, "the positions along {dim} of the size({to}) largest, largest first; of equals the first. {dim} becomes {to}")
+OP(RANK,      "rank",      1, 1, 1, PICK, NO, "how many earlier elements along {dims} (row-major in the order of the list) equal this one; a is an int")
 /* -- views: the same numbers under other names -- */
 OP(RENAME,    "rename",    1, 1, 1, VIEW, FIRST, "dim {dims}[k] is called {tos}[k]; same sizes")
 OP(SPLIT,     "split",     1, 1, 1, VIEW, FIRST, "dim {dim} becomes {tos}, major first; sizes multiply")
@@ -75,9 +79,10 @@ OP(SLICE,     "slice",     1, 1, 1, VIEW, FIRST, "r[{to} = i] = a[{dim} = {start
 OP(PAD,       "pad",       1, 1, 1, VIEW, FIRST, "the transpose of slice: r[{to} = {start} + {stride} i] = a[{dim} = i], else 0")
 OP(ROLL,      "roll",      1, 1, 1, VIEW, FIRST, "r[{dim} = i] = a[{dim} = (i + {shift}) mod size]")
 /* -- attention: LANGUAGE.md rule 18 is its meaning; flash kernels are how it runs -- */
-OP(ATTENTION, "attention", 3, 7, 2, ATTN, NO,
-   "q, k, v[, iterations of the dropout key]: u = q.k over {dim} * {scale}; {cap}: cap*tanh(u/cap); -inf where {causal} is set and index({ctx}) > index({causal}); softmax over {ctx}; dropout {p} by {key} over {dims}; times v. Results o and lse (f32, natural log of the sum of exp u; -inf for a row without keys, whose o is 0)")
-OP(ATTENTION_GRAD, "attention_grad", 6, 10, 3, ATTN, NO, "q, k, v, o, lse, do[, iterations]: dq, dk, dv")
+OP(ATTENTION, "attention", 3, 10, 2, ATTN, NO,
+   "q, k, v, then by {extra} (bits, see attn_extra) a bias 1, a mask 2, a window 4, then iterations of the dropout key: u = q.k over {dim} * {scale}; {cap}: cap*tanh(u/cap); + bias; -inf where not mask, where {causal} is set and index({ctx}) > index({causal}), or index({causal}) - index({ctx}) >= window; softmax over {ctx}; dropout {p} by {key} over {dims}; times v. Results o and lse (f32, natural log of the sum of exp u; -inf for a row without keys, whose o is 0)")
+OP(ATTENTION_GRAD, "attention_grad", 6, 13, 3, ATTN, NO,
+   "q, k, v[, bias][, mask][, window], o, lse, do[, iterations]: dq, dk, dv[, dbias: f32, where {extra} has 1]")
 /* -- regions -- */
 OP(REPEAT,    "repeat",    0, 4096, 0, REGION, NO,
    "a loop over {dim}, {reverse} from the last iteration. Operands: {ncarry} initial values, {nwith} invariants, the rest is sliced by iteration. Body args in that order. Yields: carried values, then one value a result that is stacked along {dim}. {acc} bit k: stacked result k is added up over the microbatches")

@@ -699,7 +699,7 @@ static void check_counts(struct parser *p, enum opcode code, uint32_t nin, uint3
 
 	if ((int)nin < info->least || (int)nin > info->most)
 		lex_fail_at(p, at, "%s has %d to %d operands, not %u", info->name, info->least, info->most, nin);
-	else if (info->class != C_REGION && (int)nout != info->results)
+	else if (info->class != C_REGION && !results_fit(code, nout))
 		lex_fail_at(p, at, "%s has %d results, not %u", info->name, info->results, nout);
 }
 

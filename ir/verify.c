@@ -163,7 +163,7 @@ static bool check_links(struct verifier *v, const struct op *op, const struct bl
 		return ver_fail(v, op, "%s after %s", phase_name[op->phase], phase_name[phase]);
 	if ((int)op->nin < info->least || (int)op->nin > info->most)
 		return ver_fail(v, op, "%u operands, not %d to %d", op->nin, info->least, info->most);
-	if (info->class != C_REGION && (int)op->nout != info->results)
+	if (info->class != C_REGION && !results_fit(op->code, op->nout))
 		return ver_fail(v, op, "%u results, not %d", op->nout, info->results);
 	if (!op->body != (info->class != C_REGION) || (op->body && op->body->owner != op))
 		return ver_fail(v, op, "a body where none is, or none where one is");
@@ -179,7 +179,7 @@ static bool check_place(struct verifier *v, const struct op *op, bool in_kernel)
 	if (in_kernel && (c == C_REGION || c == C_STEP || c == C_COMM))
 		return ver_fail(v, op, "it stands in a kernel");
 	if (v->m->form == PLANNED && !in_kernel &&
-	    (c == C_MAP || c == C_REDUCE || c == C_LOOKUP || c == C_SCATTER))
+	    (c == C_MAP || c == C_REDUCE || c == C_LOOKUP || c == C_SCATTER || c == C_PICK))
 		return ver_fail(v, op, "it stands outside of a kernel in a plan");
 	if (v->m->form >= PARTITIONED && (op->code == OP_MINIMIZE || op->code == OP_TRAIN))
 		return ver_fail(v, op, "the optimizer has not run");

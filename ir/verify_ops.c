@@ -31,6 +31,12 @@ static uint32_t needed(enum opcode code)
 		return ATTR_BIT(dim) | ATTR_BIT(to);
 	case OP_ROLL:
 		return ATTR_BIT(dim) | ATTR_BIT(shift);
+	case OP_ARGMAX:
+		return ATTR_BIT(dim);
+	case OP_TOPK:
+		return ATTR_BIT(dim) | ATTR_BIT(to);
+	case OP_RANK:
+		return ATTR_BIT(dims);
 	case OP_ATTENTION:
 	case OP_ATTENTION_GRAD:
 		return ATTR_BIT(dim) | ATTR_BIT(ctx) | ATTR_BIT(scale);
@@ -362,11 +368,85 @@ static bool check_view(struct verifier *v, const struct op *op)
 	       check_dims(v, op, 0, &s);
 }
 
+static bool check_pick(struct verifier *v, const struct op *op)
+{
+	const struct value *a = op->in[0];
+	struct set s = { 0 };
+
+	set_join(&s, a);
+	if (op->code == OP_RANK) {
+		if (!op->at.dims.n)
+			return ver_fail(v, op, "it ranks along no dim");
+		for (int i = 0; i < op->at.dims.n; i++)
+			if (!has_dim(a, op->at.dims.d[i]))
+				return ver_fail(v, op, "the operand lacks dim '%s'", v->m->dims.at[op->at.dims.d[i]].name);
+		return check_type(v, op, a, INT) && check_type(v, op, op->out[0], INT) && check_dims(v, op, 0, &s);
+	}
+	if (!has_dim(a, op->at.dim))
+		return ver_fail(v, op, "the operand lacks dim '%s'", v->m->dims.at[op->at.dim].name);
+	set_take(&s, op->at.dim);
+	if (op->code == OP_TOPK) {
+		if (in_set(&s, op->at.to))
+			return ver_fail(v, op, "the operand has dim '%s' already", v->m->dims.at[op->at.to].name);
+		if (dim_size(v->m, op->at.to) > dim_size(v->m, op->at.dim))
+			return ver_fail(v, op, "the %lld largest of %lld", (long long)dim_size(v->m, op->at.to),
+					(long long)dim_size(v->m, op->at.dim));
+		set_add(&s, op->at.to);
+	}
+	return check_type(v, op, op->out[0], INT) && check_dims(v, op, 0, &s);
+}
+
+/* A bias, mask or window: its dims are among those of the scores. */
+static bool check_extra(struct verifier *v, const struct op *op, int which, enum dtype dt, const struct set *rows)
+{
+	int at = attn_extra(op, which);
+	struct set scores = *rows;
+
+	if (at < 0)
+		return true;
+	set_add(&scores, op->at.ctx);
+	if (!subset(op->in[at], &scores))
+		return ver_fail(v, op, "%%%u has a dim that the scores lack", op->in[at]->id);
+	return check_type(v, op, op->in[at], dt);
+}
+
+static bool check_extras(struct verifier *v, const struct op *op, const struct set *rows)
+{
+	uint32_t first = attn_iterations(op);
+
+	if (HAS(op, extra) && (op->at.extra < 0 || op->at.extra > (X_BIAS | X_MASK | X_WINDOW)))
+		return ver_fail(v, op, "{extra} is %lld", (long long)op->at.extra);
+	if (op->nin < first)
+		return ver_fail(v, op, "%u operands, not at least %u", op->nin, first);
+	if (attn_extra(op, X_WINDOW) >= 0 && !HAS(op, causal))
+		return ver_fail(v, op, "a window without {causal}");
+	for (uint32_t i = first; i < op->nin; i++)
+		if (!check_scalar(v, op, op->in[i]) || !check_type(v, op, op->in[i], INT))
+			return false;
+	return check_extra(v, op, X_BIAS, F32, rows) && check_extra(v, op, X_MASK, BOOL, rows) &&
+	       check_extra(v, op, X_WINDOW, INT, rows);
+}
+
+static bool check_attention_grad(struct verifier *v, const struct op *op, const struct set *rows, const struct set *out)
+{
+	const struct value *const *rest = (const struct value *const *)op->in + attn_rest(op);
+	int bias = attn_extra(op, X_BIAS);
+
+	if (rest[0]->nd != out->n || !subset(rest[0], out) || !same_dims(rest[0], rest[2]) ||
+	    rest[1]->nd != rows->n || !subset(rest[1], rows))
+		return ver_fail(v, op, "o, lse or do have wrong dims");
+	for (uint32_t i = 0; i < op->nout; i++) {
+		if (i == 3 && bias < 0)
+			return ver_fail(v, op, "the gradient of a bias that is not there");
+		if (!same_dims(op->in[i < 3 ? i : (uint32_t)bias], op->out[i]))
+			return ver_fail(v, op, "result %u and its operand have other dims", i);
+	}
+	return op->nout < 4 || check_type(v, op, op->out[3], F32);
+}
+
 static bool check_attention(struct verifier *v, const struct op *op)
 {
-	bool grad = op->code == OP_ATTENTION_GRAD;
 	const struct value *q = op->in[0], *k = op->in[1], *w = op->in[2];
-	uint32_t first = grad ? 6 : 3;
 	struct set rows = { 0 }, out;
 
 	if (!has_dim(q, op->at.dim) || !has_dim(k, op->at.dim) || !has_dim(k, op->at.ctx) ||
@@ -376,9 +456,6 @@ static bool check_attention(struct verifier *v, const struct op *op)
 		return ver_fail(v, op, "q lacks the dim {causal}");
 	if (HAS(op, p) && !(HAS(op, key) && HAS(op, dims)))
 		return ver_fail(v, op, "dropout without {key} and {dims}");
-	for (uint32_t i = first; i < op->nin; i++)
-		if (!check_scalar(v, op, op->in[i]) || !check_type(v, op, op->in[i], INT))
-			return false;
 	set_join(&rows, q);
 	set_join(&rows, k);
 	set_take(&rows, op->at.dim);
@@ -386,16 +463,11 @@ static bool check_attention(struct verifier *v, const struct op *op)
 	out = rows;
 	set_join(&out, w);
 	set_take(&out, op->at.ctx);
-	if (!grad)
-		return check_type(v, op, op->out[1], F32) && check_dims(v, op, 0, &out) &&
-		       check_dims(v, op, 1, &rows);
-	if (op->in[3]->nd != out.n || !subset(op->in[3], &out) || !same_dims(op->in[3], op->in[5]) ||
-	    op->in[4]->nd != rows.n || !subset(op->in[4], &rows))
-		return ver_fail(v, op, "o, lse or do have wrong dims");
-	for (int i = 0; i < 3; i++)
-		if (!same_dims(op->in[i], op->out[i]))
-			return ver_fail(v, op, "result %d and its operand have other dims", i);
-	return true;
+	if (!check_extras(v, op, &rows))
+		return false;
+	if (op->code == OP_ATTENTION_GRAD)
+		return check_attention_grad(v, op, &rows, &out);
+	return check_type(v, op, op->out[1], F32) && check_dims(v, op, 0, &out) && check_dims(v, op, 1, &rows);
 }
 
 /* -- regions -- */
@@ -499,6 +571,8 @@ bool ver_op_dims(struct verifier *v, const struct op *op)
 		return check_lookup(v, op);
 	case C_SCATTER:
 		return check_scatter(v, op);
+	case C_PICK:
+		return check_pick(v, op);
 	case C_VIEW:
 		return check_view(v, op);
 	case C_ATTN:

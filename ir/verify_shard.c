@@ -61,15 +61,6 @@ struct work {
 	uint32_t axes; /* of all dims */
 };
 
-/* rename: the old name of a dim is a second name of the new one. */
-static dimid loop_of(const struct op *op, dimid d)
-{
-	for (int i = 0; op->code == OP_RENAME && i < op->at.dims.n; i++)
-		if (op->at.dims.d[i] == d)
-			return op->at.tos.d[i];
-	return d;
-}
-
 /* lookup and scatter_add along a dim that the indices have too: a position and a row are not one loop. */
 static bool is_closed(const struct op *op, dimid d)
 {
@@ -89,11 +80,11 @@ static bool is_closed(const struct op *op, dimid d)
 static bool add_work(struct verifier *v, const struct op *op, struct work *w, const struct value *x, bool operand)
 {
 	for (int i = 0; i < x->nd; i++) {
-		dimid d = operand ? loop_of(op, x->d[i]) : x->d[i];
+		dimid d = op_label(op, x->d[i], !operand);
 		const struct axes *l = &x->sh.on[i];
 		int k = 0;
 
-		if (l->n && is_closed(op, x->d[i]))
+		if (l->n && (is_closed(op, x->d[i]) || !op_may_split(v->m, op, d, l)))
 			return ver_fail(v, op, "%s: it may not be split along '%s'", shown(v, x),
 					v->m->dims.at[x->d[i]].name);
 		while (k < w->n && w->d[k] != d)
@@ -120,7 +111,7 @@ static uint32_t summed(const struct op *op, const struct work *w, const struct v
 	uint32_t bits = 0;
 
 	for (int i = 0; i < w->n; i++)
-		if (!has_dim(r, w->d[i]))
+		if (label_pos(op, r, w->d[i], true) < 0)
 			bits |= bits_of(&w->on[i]);
 	return op->code == OP_ATTENTION ? 0 : bits;
 }

@@ -152,8 +152,32 @@ static void order_writes(struct fuse *f)
 	}
 }
 
+/* Ops that nobody reads. */
+static void drop_dead(struct block *b)
+{
+	for (struct op *op = b->first; op; op = op->next)
+		op->mark = 0;
+	for (struct op *op = b->first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (op->in[i]->def && op->in[i]->home == b)
+				op->in[i]->def->mark++;
+	for (uint32_t i = 0; i < b->yields.n; i++)
+		if (b->yields.at[i]->def)
+			b->yields.at[i]->def->mark++;
+	for (struct op *op = b->last, *prev; op; op = prev) {
+		prev = op->prev;
+		if (op->mark || opinfo[op->code].class > C_VIEW || op->nout != 1)
+			continue;
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (op->in[i]->def && op->in[i]->home == b)
+				op->in[i]->def->mark--;
+		op_unlink(op);
+	}
+}
+
 static void scan(struct fuse *f)
 {
+	drop_dead(f->block);
 	f->n = 0;
 	for (struct op *op = f->block->first; op; op = op->next)
 		op->mark = f->n++;
@@ -975,11 +999,11 @@ static bool make_again(struct fuse *f)
 			continue;
 		for (uint32_t u = 0; u < f->it[i].users.n; u++) {
 			const struct item *user = &f->it[f->it[i].users.at[u]];
-			bool done = user->group == f->it[i].group;
+			bool reads = false;
 
-			for (uint32_t k = 0; k < user->op->nin && !done; k++)
-				done |= user->op->in[k] == op->out[0];
-			if (user->group != f->it[i].group && done) {
+			for (uint32_t k = 0; k < user->op->nin; k++)
+				reads |= user->op->in[k] == op->out[0];
+			if (reads && user->group != f->it[i].group) {
 				again_for(f, i, user->op);
 				any = true;
 			}

@@ -549,23 +549,27 @@ static void d_roll(struct grad *g, struct op *op, struct value *dy)
 static void d_attention(struct grad *g, struct op *op, struct value *dy)
 {
 	struct value *in[16];
-	uint32_t n = 0;
+	uint32_t n = 0, first = attn_rest(op);
+	int bias = attn_extra(op, X_BIAS);
+	bool dbias = bias >= 0 && wanted(g, op, (uint32_t)bias);
 
-	for (; n < 3; n++)
+	for (; n < first; n++)
 		in[n] = op->in[n];
 	in[n++] = op->out[0];
 	in[n++] = op->out[1];
 	in[n++] = b_cast(&g->b, cot_widen(g, dy, op->out[0], true), op->out[0]->dt);
-	for (uint32_t i = 3; i < op->nin; i++)
+	for (uint32_t i = first; i < op->nin; i++)
 		in[n++] = op->in[i];
-	struct op *t = op_new(&g->b, OP_ATTENTION_GRAD, n, in, 3);
+	struct op *t = op_new(&g->b, OP_ATTENTION_GRAD, n, in, dbias ? 4 : 3);
 	t->at = op->at;
 	t->has = op->has;
-	for (uint32_t i = 0; i < 3; i++) {
-		struct value *x = op->in[i];
+	for (uint32_t i = 0; i < t->nout; i++) {
+		struct value *x = op->in[i < 3 ? i : (uint32_t)bias];
 
-		cot_give(g, x, op_type(&g->b, t, i, cot_type(g, x), x->nd, x->d));
+		op_type(&g->b, t, i, i < 3 ? cot_type(g, x) : F32, x->nd, x->d);
 	}
+	for (uint32_t i = 0; i < t->nout; i++)
+		cot_give(g, op->in[i < 3 ? i : (uint32_t)bias], t->out[i]);
 }
 
 static rule *const rules[NOP] = {
@@ -592,7 +596,7 @@ bool gradient_flows(const struct op *op, uint32_t i)
 	case OP_WHERE:
 		return i > 0;
 	case OP_ATTENTION:
-		return i < 3;
+		return i < 3 || (int)i == attn_extra(op, X_BIAS);
 	default:
 		return true;
 	}

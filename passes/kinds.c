@@ -90,8 +90,13 @@ static bool along_batch(const struct kinds *k, const struct op *op)
 			if (op->at.dims.d[i] == k->batch)
 				return true;
 		return false;
-	case C_ATTN:
+	case C_PICK:
 		return op_closed_dim(op, k->batch) && has_dim(op->in[0], k->batch);
+	case C_ATTN:
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (op_closed_dim(op, k->batch) && has_dim(op->in[i], k->batch))
+				return true;
+		return false;
 	default:
 		return false;
 	}

@@ -105,8 +105,13 @@ static void type_einsum(struct precision *p, struct op *op)
 	v->dt = v->nd ? BF16 : F32;
 }
 
+/* A bias is added in f32, whatever q, k and v are. */
 static void type_attention(struct precision *p, struct op *op)
 {
+	int bias = attn_extra(op, X_BIAS);
+
+	if (bias >= 0)
+		operand_as(p, op, (uint32_t)bias, F32);
 	if (op->in[0]->mark & op->in[1]->mark & op->in[2]->mark & STRONG) {
 		op->out[0]->mark = STRONG;
 		return;
@@ -184,6 +189,8 @@ static void type_op(struct precision *p, struct op *op)
 		break;
 	case C_ATTN:
 		type_attention(p, op);
+		break;
+	case C_PICK:
 		break;
 	case C_REGION:
 		if (op->code == OP_REPEAT)

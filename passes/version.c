@@ -191,31 +191,75 @@ double version_seconds(struct part *p, struct value *v, const struct sharding *s
 
 /* -- making -- */
 
+/* What people call a value: its name, "the gradient of wte", or the op and line that made it. */
+static const char *spoken(struct part *p, const struct value *v)
+{
+	struct arena *mem = p->m->mem;
+
+	if (v->name && strncmp(v->name, "d:", 2) == 0)
+		return arena_printf(mem, "the gradient of %s", v->name[2] ? v->name + 2 : "a carried value");
+	if (v->name)
+		return v->name;
+	if (!v->def)
+		return "a param";
+	return arena_printf(mem, "the %s of %s", opinfo[v->def->code].name, span_text(mem, p->m->src, v->span));
+}
+
+static const char *reader_name(struct part *p, const struct value *v)
+{
+	const struct op *reader = p->reader;
+
+	if (reader && reader == v->def)
+		return "its layout";
+	if (reader && reader->nout && reader->out[0]->name)
+		return spoken(p, reader->out[0]);
+	if (reader && reader->code == OP_WRITE)
+		return reader->at.buf;
+	return reader ? arena_printf(p->m->mem, "the next %s", opinfo[reader->code].name) : "the loop";
+}
+
+static const char *dim_name(const struct part *p, dimid d)
+{
+	return d == NODIM ? "?" : p->m->dims.at[d].name;
+}
+
+/* Why a step is needed: "q needs seq whole". */
+static const char *reason(struct part *p, const struct value *v, const struct reshard *r)
+{
+	struct arena *mem = p->m->mem;
+	const char *who = reader_name(p, v);
+	bool self = p->reader && p->reader == v->def, late = p->scope->b.phase == EPILOGUE;
+
+	if (late && info_of(p, v)->gated && r->code == OP_REDUCE_SCATTER)
+		return arena_printf(mem, "its optimizer state is split by %s", dim_name(p, r->dim));
+	if (late && info_of(p, v)->gated)
+		return "each rank saw a part of what it depends on";
+	if (late && self && r->code == OP_ALL_GATHER)
+		return arena_printf(mem, "it was updated in parts, and is read with %s whole", dim_name(p, r->dim));
+	switch (r->code) {
+	case OP_ALL_GATHER:
+		return arena_printf(mem, "%s %s %s whole", who, self ? "has" : "needs", dim_name(p, r->dim));
+	case OP_REDUCE_SCATTER:
+		return arena_printf(mem, "%s %s its sum, split by %s", who, self ? "has" : "needs", dim_name(p, r->dim));
+	case OP_ALL_TO_ALL:
+		return arena_printf(mem, "%s %s it split by %s, not %s", who, self ? "has" : "needs",
+				    dim_name(p, r->to), dim_name(p, r->dim));
+	default:
+		return arena_printf(mem, "%s %s its %s", who, self ? "has" : "needs", r->max ? "maximum" : "sum");
+	}
+}
+
 /* "all_gather of h over tp: q needs seq whole (gpt2.pdsl:14)" */
 static const char *explain(struct part *p, const struct value *v, const struct reshard *r)
 {
 	struct arena *mem = p->m->mem;
 	uint32_t axes = 0;
-	const char *name = v->name ? v->name : v->def ? opinfo[v->def->code].name : "a value", *who, *need;
-	const struct op *reader = p->reader;
-	bool self = reader && reader == v->def; /* an anchor */
 
 	for (int i = 0; i < r->axes.n; i++)
 		axes |= 1u << r->axes.a[i];
-	who = self ? "its layout" : reader && reader->nout && reader->out[0]->name ? reader->out[0]->name :
-	      reader && reader->code == OP_WRITE ? reader->at.buf : reader ? opinfo[reader->code].name : "the loop";
-	if (r->code == OP_ALL_GATHER)
-		need = arena_printf(mem, "%s %s %s whole", who, self ? "has" : "needs", p->m->dims.at[r->dim].name);
-	else if (r->code == OP_REDUCE_SCATTER)
-		need = arena_printf(mem, "%s splits its sum by %s", who, p->m->dims.at[r->dim].name);
-	else if (r->code == OP_ALL_TO_ALL)
-		need = arena_printf(mem, "%s splits it by %s, not %s", who, p->m->dims.at[r->to].name,
-				    p->m->dims.at[r->dim].name);
-	else
-		need = arena_printf(mem, "%s %s its %s", who, self ? "has" : "needs", r->max ? "maximum" : "sum");
-	return arena_printf(mem, "%s of %s over %s: %s (%s)", opinfo[r->code].name, name,
-			    axes_user_text(mem, p->m, axes), need,
-			    span_text(mem, p->m->src, reader ? reader->span : v->span));
+	return arena_printf(mem, "%s of %s over %s: %s (%s)", opinfo[r->code].name, spoken(p, v),
+			    axes_user_text(mem, p->m, axes), reason(p, v, r),
+			    span_text(mem, p->m->src, p->reader ? p->reader->span : v->span));
 }
 
 static struct value *emit_step(struct part *p, struct value *old, struct value *val, const struct reshard *r)
@@ -379,21 +423,17 @@ static struct value *get_free(struct part *p, struct value *v, struct info *i, c
 
 	base.sum = base.max = 0;
 	for (int k = 0; k < v->nd; k++)
-		if (op_closed_dim(op, v->d[k]))
-			base.on[k].n = 0;
+		if (op_closed_dim(op, v->d[k]) || !op_may_split(p->m, op, op_label(op, v->d[k], true), &base.on[k]))
+			base.on[k] = (struct axes){ 0 };
 	struct value *val = made(i, v, &base);
 	if (!val) {
 		for (uint32_t k = 0; k < op->nin; k++) {
 			struct sharding need = { .sum = 0 };
 
 			for (int x = 0; x < op->in[k]->nd; x++) {
-				dimid d = op->in[k]->d[x];
-				int pos = -1;
+				int pos = label_pos(op, v, op_label(op, op->in[k]->d[x], false), true);
 
-				for (int y = 0; y < v->nd; y++)
-					if (renamed_from(op, v->d[y]) == d || (op->code != OP_RENAME && v->d[y] == d))
-						pos = y;
-				if (pos >= 0 && !op_closed_dim(op, d))
+				if (pos >= 0 && !op_closed_dim(op, op->in[k]->d[x]))
 					need.on[x] = base.on[pos];
 			}
 			in[k] = get_version(p, op->in[k], &need);

@@ -18,16 +18,28 @@ static const struct axes *on(const struct work *w, dimid d)
 	return l ? l : &none;
 }
 
+static void add_labels(const struct op *op, struct work *w, const struct value *v, bool result)
+{
+	for (int i = 0; i < v->nd; i++) {
+		dimid d = op_label(op, v->d[i], result);
+
+		if (work_on(w, d))
+			continue;
+		if (w->nd == MAX_SPACE)
+			die("an op over more than %d dims", MAX_SPACE);
+		w->d[w->nd++] = d;
+	}
+}
+
 struct work work_empty(const struct op *op)
 {
 	struct work w;
-	dimid d[MAX_DIMS * 70];
 
 	memset(&w, 0, sizeof w);
-	w.nd = op_space(op, d);
-	if (w.nd > MAX_SPACE)
-		die("an op over %d dims", w.nd);
-	memcpy(w.d, d, (size_t)w.nd * sizeof *d);
+	for (uint32_t i = 0; i < op->nin; i++)
+		add_labels(op, &w, op->in[i], false);
+	for (uint32_t i = 0; i < op->nout; i++)
+		add_labels(op, &w, op->out[i], true);
 	return w;
 }
 
@@ -48,7 +60,7 @@ struct sharding work_need(const struct op *op, const struct work *w, uint32_t i)
 
 	memset(&sh, 0, sizeof sh);
 	for (int k = 0; k < v->nd; k++)
-		sh.on[k] = *on(w, v->d[k]);
+		sh.on[k] = *on(w, op_label(op, v->d[k], false));
 	for (int a = 0; a < MAX_AXES; a++)
 		if (w->pass[a] >> i & 1)
 			sh.sum |= 1u << a;
@@ -63,9 +75,9 @@ struct sharding work_result(const struct module *m, const struct op *op, const s
 
 	memset(&sh, 0, sizeof sh);
 	for (int i = 0; i < v->nd; i++)
-		sh.on[i] = *on(w, v->d[i]);
-	for (int i = 0; i < w->nd; i++)
-		for (int x = 0; !has_dim(v, w->d[i]) && x < w->on[i].n; x++)
+		sh.on[i] = *on(w, op_label(op, v->d[i], true));
+	for (int i = 0; i < w->nd && op->code != OP_ATTENTION; i++)
+		for (int x = 0; label_pos(op, v, w->d[i], true) < 0 && x < w->on[i].n; x++)
 			gone |= 1u << w->on[i].a[x];
 	if (op->code == OP_RMAX)
 		sh.max = gone;
@@ -126,13 +138,7 @@ static bool closed(const struct op *op, dimid d)
 
 static void offer_dim(const struct op *op, struct options *o, dimid d)
 {
-	dimid space[MAX_DIMS * 70];
-	int n = op_space(op, space);
-	bool in = false;
-
-	for (int i = 0; i < n; i++)
-		in |= space[i] == d;
-	if (!in || closed(op, d) || o->n == MAX_OPTION)
+	if (closed(op, d) || o->n == MAX_OPTION)
 		return;
 	for (int i = 0; i < o->n; i++)
 		if (!o->at[i].none && !o->at[i].pass && o->at[i].d == d)
@@ -166,7 +172,7 @@ static void offer_sharding(struct part *p, const struct op *op, struct options *
 {
 	for (int k = 0; k < v->nd; k++)
 		if (axes_has(&sh->on[k], axis))
-			offer_dim(op, o, v->d[k]);
+			offer_dim(op, o, op_label(op, v->d[k], operand < 0));
 	if (operand >= 0 && sh->sum >> axis & 1 && op_linear(op, (uint32_t)operand) &&
 	    pass_allowed(p, op, (uint32_t)operand))
 		offer_pass(o, op_linear(op, (uint32_t)operand));
@@ -186,16 +192,16 @@ static struct options axis_options(struct part *p, struct op *op, int axis, cons
 			offer_sharding(p, op, &o, axis, v, &v->sh, -1);
 		for (int i = 0; i < v->nd; i++)
 			if (info_of(p, v)->hint[axis] >> i & 1)
-				offer_dim(op, &o, v->d[i]);
+				offer_dim(op, &o, op_label(op, v->d[i], true));
 	}
 	return o;
 }
 
 /* -- order of several axes on one dim: as in an anchor or an operand, else mesh order -- */
 
-static bool orders(const struct value *v, const struct sharding *sh, dimid d, int a, int b, bool *first)
+static bool orders(const struct sharding *sh, int pos, int a, int b, bool *first)
 {
-	int pos = dim_pos(v, d), ia = -1, ib = -1;
+	int ia = -1, ib = -1;
 
 	if (pos < 0)
 		return false;
@@ -214,11 +220,11 @@ static bool comes_first(const struct op *op, const shardings *have, dimid d, int
 	bool first;
 
 	for (uint32_t k = 0; k < op->nout; k++)
-		if (op->out[k]->placed && orders(op->out[k], &op->out[k]->sh, d, a, b, &first))
+		if (op->out[k]->placed && orders(&op->out[k]->sh, label_pos(op, op->out[k], d, true), a, b, &first))
 			return first;
 	for (uint32_t i = 0; i < op->nin; i++)
 		for (uint32_t k = 0; k < have[i].n; k++)
-			if (orders(op->in[i], &have[i].at[k], d, a, b, &first))
+			if (orders(&have[i].at[k], label_pos(op, op->in[i], d, false), a, b, &first))
 				return first;
 	return a < b;
 }
@@ -401,6 +407,9 @@ static void try_work(struct search *s, const int *pick)
 		else if (!o->none && work_on(&w, o->d)->n < MAX_ON - 1)
 			insert_axis(s->op, s->have, &w, o->d, s->axis[i]);
 	}
+	for (int i = 0; i < w.nd; i++)
+		if (!op_may_split(s->p->m, s->op, w.d[i], &w.on[i]))
+			return;
 	set_time(s->p, s->op, &w);
 	double now, t = work_seconds(s->p, s->op, &w, &now), eps = 1e-9 * s->best_seconds;
 	int pend = pending_count(s->p->m, s->op, &w);
@@ -464,26 +473,40 @@ struct work choose_work(struct part *p, struct op *op)
 	return s.best;
 }
 
+/* How `of`, the work of f, splits a dim of f's operands or results. */
+static const struct axes *split_of(const struct op *f, const struct work *of, dimid d)
+{
+	const struct axes *l = work_on((struct work *)of, d);
+
+	if (!l)
+		l = work_on((struct work *)of, op_label(f, d, true));
+	return l ? l : on(of, op_label(f, d, false));
+}
+
 struct work mirror_work(struct part *p, struct op *op, const struct work *of)
 {
 	struct work w = work_empty(op);
 
-	for (int i = 0; i < w.nd; i++)
-		if (!closed(op, w.d[i]))
-			w.on[i] = *on(of, w.d[i]);
+	for (int i = 0; i < w.nd; i++) {
+		const struct axes *l = split_of(op->of, of, w.d[i]);
+
+		if (!closed(op, w.d[i]) && op_may_split(p->m, op, w.d[i], l))
+			w.on[i] = *l;
+	}
 	set_time(p, op, &w);
 	return w;
 }
 
 /* -- hints: what the readers of a value want of it, one sweep from the end -- */
 
+/* op: whose operand v is, and its result `like`; NULL: dims are matched by name. */
 static void hint_like(struct part *p, struct value *v, const struct value *like, const struct sharding *sh,
-		      const struct info *from, dimid renamed_from, dimid renamed_to)
+		      const struct info *from, const struct op *op)
 {
 	struct info *i = info_of(p, v);
 
 	for (int k = 0; k < v->nd; k++) {
-		int pos = dim_pos(like, v->d[k] == renamed_from ? renamed_to : v->d[k]);
+		int pos = op ? label_pos(op, like, op_label(op, v->d[k], false), true) : dim_pos(like, v->d[k]);
 
 		for (uint32_t a = 0; pos >= 0 && a < p->m->axes.n; a++)
 			if ((sh && axes_has(&sh->on[pos], (int)a)) || (from && from->hint[a] >> pos & 1))
@@ -495,14 +518,10 @@ static void hint_operands(struct part *p, struct op *op)
 {
 	for (uint32_t k = 0; k < op->nout; k++) {
 		struct value *out = op->out[k];
-		const struct sharding *sh = out->placed ? &out->sh : NULL;
-		const struct info *from = out->placed ? NULL : info_of(p, out);
 
 		for (uint32_t i = 0; i < op->nin; i++)
-			if (op->code == OP_RENAME)
-				hint_like(p, op->in[i], out, sh, from, op->at.dims.d[0], op->at.tos.d[0]);
-			else
-				hint_like(p, op->in[i], out, sh, from, NODIM, NODIM);
+			hint_like(p, op->in[i], out, out->placed ? &out->sh : NULL,
+				  out->placed ? NULL : info_of(p, out), op);
 	}
 }
 
@@ -520,8 +539,8 @@ void set_hints(struct part *p, struct block *block)
 
 			if (!arg->placed)
 				continue;
-			hint_like(p, op->in[i], arg, &arg->sh, NULL, NODIM, NODIM);
-			hint_like(p, op->body->yields.at[i], arg, &arg->sh, NULL, NODIM, NODIM);
+			hint_like(p, op->in[i], arg, &arg->sh, NULL, NULL);
+			hint_like(p, op->body->yields.at[i], arg, &arg->sh, NULL, NULL);
 		}
 		set_hints(p, op->body);
 	}
