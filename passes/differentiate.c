@@ -257,7 +257,7 @@ static bool made_again(struct grad *g, struct value *v)
 {
 	const struct op *op = v->def;
 
-	if (!op)
+	if (!op || cot_of(g, v)->kept)
 		return false;
 	if (pointwise(v) && roots_of(g, v)->roots - 1 <= (int)LEN(cot_of(g, v)->root) &&
 	    !(params_sharded(g->m) && from_param(g, v)))

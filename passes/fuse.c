@@ -7,44 +7,7 @@
  *
  * A kernel is one nest of loops: rows over the dims that all its consumed reductions keep, then the
  * inner dims, in as many sweeps as reductions ask for. Reductions over rows may only be results. */
-#include "passes/passes.h"
-
-enum { FREE_OPS = 6, MOST_OPS = 150, MOST_IO = 60, COLUMN_LIMIT = 16384, CHAIN = 5 };
-
-enum role_of { OUTSIDE, FREE, FUSED };
-
-struct group {
-	VEC(int) ops;  /* indices, ascending */
-	bool scalar;
-	int key;       /* index of the last op: its place among the others */
-};
-
-struct item {
-	struct op *op;
-	enum role_of role;
-	int group;     /* -1 */
-	int cost;      /* of a free op: maps in its tree */
-	bool stays;    /* a free op that something outside of kernels reads */
-	uint32_t seen;
-	VEC(int) users, after; /* ops that read it; that must come after it */
-};
-
-struct fuse {
-	struct arena *mem;
-	struct module *m;
-	struct diag *d;
-	struct block *block;
-	int n;
-	struct item *it;
-	VEC(struct group) groups;
-	uint32_t stamp;
-	int *queue;
-};
-
-static int item_of(const struct fuse *f, const struct value *v)
-{
-	return v->def && v->home == f->block ? (int)v->def->mark : -1;
-}
+#include "passes/fuse.h"
 
 static bool is_dear(enum opcode code)
 {
@@ -127,6 +90,7 @@ static enum role_of find_role(const struct fuse *f, const struct op *op, int *co
 	case C_REDUCE:
 	case C_LOOKUP:
 	case C_SCATTER:
+	case C_PICK:
 		return FUSED;
 	default:
 		return OUTSIDE;
@@ -175,6 +139,27 @@ static void drop_dead(struct block *b)
 	}
 }
 
+/* Looks through whole rows of what lies in memory: a kernel of its own. */
+static bool is_pick(const struct op *op)
+{
+	return opinfo[op->code].class == C_PICK;
+}
+
+/* An evaluation runs no backward, and what depends on it. */
+static void find_shown(struct fuse *f)
+{
+	for (int i = 0; i < f->n; i++) {
+		f->it[i].back |= f->it[i].op->phase == BACKWARD;
+		for (uint32_t u = 0; u < f->it[i].users.n && f->it[i].back; u++)
+			f->it[f->it[i].users.at[u]].back = true;
+	}
+	for (int i = f->n - 1; i >= 0; i--) {
+		f->it[i].shown = f->it[i].op->code == OP_REPORT && !f->it[i].back;
+		for (uint32_t u = 0; u < f->it[i].users.n; u++)
+			f->it[i].shown |= f->it[f->it[i].users.at[u]].shown;
+	}
+}
+
 static void scan(struct fuse *f)
 {
 	drop_dead(f->block);
@@ -194,7 +179,7 @@ static void scan(struct fuse *f)
 
 			if (at >= 0)
 				add_edge(f, at, (int)op->mark);
-			if (at >= 0 && f->it[at].role == FREE && it->role == OUTSIDE)
+			if (at >= 0 && f->it[at].role == FREE && (it->role == OUTSIDE || is_pick(op)))
 				f->it[at].stays = true;
 		}
 	}
@@ -205,6 +190,7 @@ static void scan(struct fuse *f)
 			f->it[at].stays = true;
 	}
 	order_writes(f);
+	find_shown(f);
 }
 
 /* -- facts about a set of ops -- */
@@ -216,7 +202,7 @@ static bool in_set(const struct fuse *f, const struct value *v, int a, int b)
 	return at >= 0 && f->it[at].group >= 0 && (f->it[at].group == a || f->it[at].group == b);
 }
 
-static bool is_yield(const struct fuse *f, const struct value *v)
+bool fuse_yields(const struct fuse *f, const struct value *v)
 {
 	for (uint32_t i = 0; i < f->block->yields.n; i++)
 		if (f->block->yields.at[i] == v)
@@ -224,7 +210,7 @@ static bool is_yield(const struct fuse *f, const struct value *v)
 	return false;
 }
 
-static bool escapes(const struct fuse *f, const struct op *op, int a, int b)
+bool fuse_escapes(const struct fuse *f, const struct op *op, int a, int b)
 {
 	const struct item *it = &f->it[op->mark];
 
@@ -234,7 +220,7 @@ static bool escapes(const struct fuse *f, const struct op *op, int a, int b)
 		if (u->group < 0 || (u->group != a && u->group != b))
 			return true;
 	}
-	return is_yield(f, op->out[0]);
+	return fuse_yields(f, op->out[0]);
 }
 
 static bool used_in(const struct fuse *f, const struct op *op, int a, int b)
@@ -248,11 +234,6 @@ static bool used_in(const struct fuse *f, const struct op *op, int a, int b)
 			return true;
 	}
 	return false;
-}
-
-static bool sum_op(const struct op *op)
-{
-	return opinfo[op->code].class == C_REDUCE || op->code == OP_SCATTER;
 }
 
 static bool view_op(const struct op *op)
@@ -277,7 +258,7 @@ static bool view_reaches(const struct fuse *f, const struct op *view, const stru
 		return true;
 	if (view->code == OP_LOOKUP || v->def->code == OP_SCATTER)
 		return false;
-	if (sum_op(v->def)) {
+	if (is_sum(v->def)) {
 		for (int i = 0; i < v->nd; i++)
 			if (takes_dim(view, v->d[i]))
 				return false;
@@ -376,7 +357,7 @@ static void loops_of(const struct op *op, struct dimset *s)
 }
 
 /* Partial sums that a consumed reduction would hold at once: kept dims inside of summed ones. */
-static int64_t held(const struct fuse *f, const struct op *op)
+int64_t fuse_held(const struct fuse *f, const struct op *op)
 {
 	const struct value *a = op->in[0];
 	bool below = false;
@@ -396,9 +377,9 @@ static bool find_rows(const struct fuse *f, const struct group *g, int a, int b,
 	for (uint32_t i = 0; i < g->ops.n; i++) {
 		const struct op *op = f->it[g->ops.at[i]].op;
 
-		if (!sum_op(op) || !used_in(f, op, a, b))
+		if (!is_sum(op) || !used_in(f, op, a, b))
 			continue;
-		if (op->code == OP_SCATTER || op->out[0]->nd == 0 || held(f, op) > COLUMN_LIMIT)
+		if (op->code == OP_SCATTER || op->out[0]->nd == 0 || fuse_held(f, op) > COLUMN_LIMIT)
 			return false;
 		if (*row && !same_dims((*row)->out[0], op->out[0]))
 			return false;
@@ -413,7 +394,7 @@ static bool fits_rows(const struct fuse *f, const struct group *g, int a, int b,
 		const struct op *op = f->it[g->ops.at[i]].op;
 		struct dimset s;
 
-		if (!sum_op(op) && !escapes(f, op, a, b))
+		if (!is_sum(op) && !fuse_escapes(f, op, a, b))
 			continue;
 		loops_of(op, &s);
 		for (int k = 0; k < row->out[0]->nd; k++)
@@ -457,7 +438,7 @@ static int count_io(const struct fuse *f, int a, int b)
 		for (uint32_t i = 0; i < g->ops.n; i++) {
 			const struct op *op = f->it[g->ops.at[i]].op;
 
-			n += escapes(f, op, a, b);
+			n += fuse_escapes(f, op, a, b);
 			for (uint32_t k = 0; k < op->nin; k++) {
 				int at = item_of(f, op->in[k]);
 
@@ -525,9 +506,10 @@ static bool join(struct fuse *f, int a, int b)
 {
 	struct group *ga = &f->groups.at[a], *gb = &f->groups.at[b];
 
-	if (a == b)
+	if (a == b || is_pick(f->it[ga->ops.at[0]].op) || is_pick(f->it[gb->ops.at[0]].op))
 		return false;
-	if (f->it[ga->ops.at[0]].op->phase != f->it[gb->ops.at[0]].op->phase || ga->scalar != gb->scalar)
+	if (f->it[ga->ops.at[0]].op->phase != f->it[gb->ops.at[0]].op->phase || ga->scalar != gb->scalar ||
+	    (ga->shown && gb->back) || (ga->back && gb->shown))
 		return false;
 	if (ga->ops.n + gb->ops.n > MOST_OPS || !dims_agree(f, ga, gb) || !one_nest(f, a, b) ||
 	    count_io(f, a, b) > MOST_IO || way_around(f, a, b))
@@ -547,17 +529,19 @@ static bool join(struct fuse *f, int a, int b)
 	ga->ops.cap = all.cap;
 	if (gb->key > ga->key)
 		ga->key = gb->key;
+	ga->back |= gb->back;
+	ga->shown |= gb->shown;
 	gb->ops.n = 0;
 	return true;
 }
 
 static int new_group(struct fuse *f, int i)
 {
-	struct group g = { .key = i };
+	struct group g = { .key = i, .back = f->it[i].back, .shown = f->it[i].shown };
 	const struct op *op = f->it[i].op;
 
 	PUSH(f->mem, &g.ops, i);
-	g.scalar = op->out[0]->nd == 0 && !sum_op(op);
+	g.scalar = op->out[0]->nd == 0 && !is_sum(op);
 	for (uint32_t k = 0; k < op->nin; k++)
 		g.scalar &= op->in[k]->nd == 0;
 	PUSH(f->mem, &f->groups, g);
@@ -798,7 +782,7 @@ static void take_in(struct fuse *f, struct builder *b, struct op *kernel, struct
 static void give_out(struct fuse *f, struct op *kernel, const struct item *it)
 {
 	struct value *v = it->op->out[0];
-	bool out = is_yield(f, v);
+	bool out = fuse_yields(f, v);
 
 	for (uint32_t u = 0; u < it->users.n; u++) {
 		const struct item *user = &f->it[it->users.at[u]];
@@ -844,6 +828,9 @@ static struct op *make_kernel(struct fuse *f, int g)
 
 			c->phase = last->phase;
 			c->of = f->it[i].op->of;
+			for (uint32_t k = 0; k < c->nin; k++) /* a free op that another kernel gave out */
+				if (c->in[k]->home != kernel->body)
+					c->in[k] = kernel_arg(&in, kernel, c->in[k]);
 		}
 	for (uint32_t i = 0; i < group->ops.n; i++)
 		take_in(f, &in, kernel, f->it[group->ops.at[i]].op, g);
@@ -881,137 +868,6 @@ static bool rebuild(struct fuse *f)
 	return true;
 }
 
-/* -- before grouping -- */
-
-static void drop_detach(struct block *b)
-{
-	for (struct op *op = b->first, *next; op; op = next) {
-		next = op->next;
-		if (op->code != OP_DETACH || op->in[0]->dt != op->out[0]->dt || op->in[0]->nd != op->out[0]->nd ||
-		    !sharding_equal(&op->in[0]->sh, &op->out[0]->sh, op->out[0]->nd))
-			continue;
-		bool same = true;
-
-		for (int i = 0; i < op->out[0]->nd; i++)
-			same &= op->in[0]->d[i] == op->out[0]->d[i];
-		if (!same)
-			continue;
-		replace_uses(b, op->out[0], op->in[0]);
-		op_unlink(op);
-	}
-}
-
-/* Stored whatever the kernels are. */
-static bool is_stored(const struct fuse *f, int i)
-{
-	if (f->it[i].role == OUTSIDE || is_yield(f, f->it[i].op->out[0]))
-		return true;
-	for (uint32_t u = 0; u < f->it[i].users.n; u++)
-		if (f->it[f->it[i].users.at[u]].role == OUTSIDE)
-			return true;
-	return false;
-}
-
-static bool is_random(const struct fuse *f, const struct value *v)
-{
-	int at = item_of(f, v);
-	bool any = at >= 0 && v->def->code == OP_RNG;
-
-	for (uint32_t i = 0; at >= 0 && f->it[at].role == FREE && !any && i < v->def->nin; i++)
-		any = is_random(f, v->def->in[i]);
-	return any;
-}
-
-/* Can v be made again from small values and at most one large one that is stored anyway? */
-static bool cheap_again(const struct fuse *f, const struct value *v, int64_t full, const struct value **big, int *ops)
-{
-	int at = item_of(f, v);
-
-	if (at >= 0 && f->it[at].role == FREE)
-		return !is_random(f, v);
-	if (*ops && local_count(f->m, v) * 8 <= full)
-		return true;
-	if (at >= 0 && opinfo[v->def->code].class == C_MAP && (!*ops || !is_stored(f, at))) {
-		if (++*ops > CHAIN)
-			return false;
-		for (uint32_t i = 0; i < v->def->nin; i++)
-			if (!cheap_again(f, v->def->in[i], full, big, ops))
-				return false;
-		return true;
-	}
-	if ((at >= 0 && !is_stored(f, at)) || (*big && *big != v))
-		return false;
-	*big = v;
-	return true;
-}
-
-static struct value *again(struct fuse *f, struct builder *b, struct value *v, int64_t full, bool top)
-{
-	int at = item_of(f, v);
-
-	if (at < 0 || f->it[at].role != FUSED || opinfo[v->def->code].class != C_MAP)
-		return v;
-	if (!top && (local_count(f->m, v) * 8 <= full || is_stored(f, at)))
-		return v;
-	struct op *op = v->def;
-	struct value **in = NEWN(f->mem, struct value *, op->nin);
-
-	for (uint32_t i = 0; i < op->nin; i++)
-		in[i] = again(f, b, op->in[i], full, false);
-	struct op *c = op_clone(b, op, false);
-	c->phase = b->phase;
-	memcpy(c->in, in, op->nin * sizeof *in);
-	c->out[0]->name = NULL;
-	return c->out[0];
-}
-
-/* A copy of value i for the kernel that its user `first` is in. */
-static void again_for(struct fuse *f, int i, struct op *first)
-{
-	struct value *v = f->it[i].op->out[0];
-	int group = f->it[first->mark].group;
-	struct builder b = { .m = f->m, .block = f->block, .before = first, .phase = first->phase, .span = v->span };
-	struct value *copy = again(f, &b, v, local_count(f->m, v), true);
-
-	for (uint32_t u = 0; u < f->it[i].users.n; u++) {
-		const struct item *user = &f->it[f->it[i].users.at[u]];
-
-		for (uint32_t k = 0; user->group == group && k < user->op->nin; k++)
-			if (user->op->in[k] == v)
-				user->op->in[k] = copy;
-	}
-}
-
-/* Pointwise values that only other kernels read are made again there instead of stored. */
-static bool make_again(struct fuse *f)
-{
-	bool any = false;
-	int n = f->n;
-
-	for (int i = 0; i < n; i++) {
-		const struct op *op = f->it[i].op;
-		const struct value *big = NULL;
-		int ops = 0;
-
-		if (f->it[i].role != FUSED || opinfo[op->code].class != C_MAP || !op->out[0]->nd || is_stored(f, i) ||
-		    !escapes(f, op, f->it[i].group, -1) ||
-		    !cheap_again(f, op->out[0], local_count(f->m, op->out[0]), &big, &ops))
-			continue;
-		for (uint32_t u = 0; u < f->it[i].users.n; u++) {
-			const struct item *user = &f->it[f->it[i].users.at[u]];
-			bool reads = false;
-
-			for (uint32_t k = 0; k < user->op->nin; k++)
-				reads |= user->op->in[k] == op->out[0];
-			if (reads && user->group != f->it[i].group) {
-				again_for(f, i, user->op);
-				any = true;
-			}
-		}
-	}
-	return any;
-}
-
 static bool fuse_block(struct module *m, struct block *block, struct diag *d)
 {
 	struct fuse f = { .mem = m->mem, .m = m, .d = d, .block = block };
@@ -1019,10 +875,13 @@ static bool fuse_block(struct module *m, struct block *block, struct diag *d)
 	for (struct op *op = block->first; op; op = op->next)
 		if (op->body && !fuse_block(m, op->body, d))
 			return false;
-	drop_detach(block);
+	fuse_drop_detach(block);
+	scan(&f);
+	fuse_lift_renames(&f);
+	fuse_widen_sums(&f);
 	scan(&f);
 	make_groups(&f);
-	for (int round = 0; round < 2 && make_again(&f); round++) {
+	for (int round = 0; round < 2 && fuse_make_again(&f); round++) {
 		scan(&f);
 		f.groups.n = 0;
 		make_groups(&f);

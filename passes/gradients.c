@@ -399,6 +399,7 @@ static void d_rmax(struct grad *g, struct op *op, struct value *dy)
 	dimid over[MAX_DIMS];
 	int n = 0;
 
+	cot_of(g, op->in[0])->kept = true;
 	for (int i = 0; i < x->nd; i++)
 		if (!has_dim(op->out[0], x->d[i]))
 			over[n++] = x->d[i];

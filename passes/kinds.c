@@ -13,6 +13,8 @@ struct kinds {
 	struct module *m;
 	struct diag *d; /* NULL: do not report */
 	dimid batch;
+	int errors;     /* before this pass */
+	VEC(const struct value *) refused;
 };
 
 static enum kind join(const struct kinds *k, enum kind a, enum kind b, const struct value *v)
@@ -31,21 +33,70 @@ static const char *what_of(const struct value *v)
 	return v->name ? v->name : v->def ? opinfo[v->def->code].name : "a value";
 }
 
-/* "'microbatches = 8' splits 'batch', but the sum over it at line 8 feeds line 10" */
-static void refuse(const struct kinds *k, const struct op *op, const struct value *sum)
+/* The sum over the batch that v is made of. */
+static const struct value *origin(const struct value *v)
+{
+	for (int steps = 0; steps < 10000; steps++) {
+		const struct value *from = NULL;
+
+		if (!v->def && v->home->owner && v->no < v->home->owner->at.ncarry)
+			from = v->home->owner->body->yields.at[v->no];
+		for (uint32_t i = 0; v->def && i < v->def->nin; i++)
+			if (v->def->in[i]->kind == K_SUM || v->def->in[i]->kind == K_FN)
+				from = v->def->in[i];
+		if (!from)
+			break;
+		v = from;
+	}
+	return v;
+}
+
+static uint32_t line_of(const struct op *op)
+{
+	return op->span.line || !op->of ? op->span.line : op->of->span.line;
+}
+
+/* "'microbatches = 8' splits 'batch', but the sum over it at line 8 feeds line 10". One mistake, one
+ * message: what backward makes of it is not said again. */
+static void refuse(struct kinds *k, const struct op *op, const struct value *v)
 {
 	const struct module *m = k->m;
+	const struct value *sum = origin(v);
 
-	if (!k->d || m->micro <= 1)
+	if (!k->d || m->micro <= 1 || (op->phase != FORWARD && k->d->errors > k->errors))
 		return;
+	for (uint32_t i = 0; i < k->refused.n; i++)
+		if (k->refused.at[i] == sum)
+			return;
+	PUSH(m->mem, &k->refused, sum);
 	diag_error(k->d, op->span, "'microbatches = %lld' splits '%s', but the sum over it at line %u feeds line %u",
-		   (long long)m->micro, m->dims.at[k->batch].name, sum->span.line, op->span.line);
+		   (long long)m->micro, m->dims.at[k->batch].name, sum->span.line, line_of(op));
 	diag_note(k->d, sum->span, "'%s' needs the whole batch: set microbatches = 1, or normalise over a dim of your own",
 		  what_of(sum));
 }
 
+/* A loss that is not linear in sums: named is where it ceases to be. */
+static void check_loss(struct kinds *k, const struct op *report)
+{
+	const struct op *op = report->in[0]->def, *last = NULL;
+	const struct value *sum = NULL;
+
+	if (!streq(report->at.key, "loss") || report->in[0]->kind != K_FN)
+		return;
+	while (op && op != last) {
+		last = op;
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (op->in[i]->kind == K_FN && op->in[i]->def)
+				op = op->in[i]->def;
+	}
+	for (uint32_t i = 0; last && i < last->nin; i++)
+		if (last->in[i]->kind == K_SUM && (!sum || !op_linear(last, i)))
+			sum = last->in[i];
+	refuse(k, last ? last : report, sum ? sum : report->in[0]);
+}
+
 /* Results of a linear op with one or more sums among its operands. */
-static enum kind sum_kind(const struct kinds *k, const struct op *op, const struct value *out)
+static enum kind sum_kind(struct kinds *k, const struct op *op, const struct value *out)
 {
 	uint32_t sums = 0;
 	uint64_t linear = 0;
@@ -112,7 +163,7 @@ static bool sums_batch(const struct kinds *k, const struct op *op, const struct 
 	return false;
 }
 
-static enum kind op_kind(const struct kinds *k, const struct op *op, const struct value *out)
+static enum kind op_kind(struct kinds *k, const struct op *op, const struct value *out)
 {
 	enum kind kind = K_CONST;
 	bool sum = false, mixed;
@@ -136,7 +187,7 @@ static enum kind op_kind(const struct kinds *k, const struct op *op, const struc
 		for (uint32_t i = 0; i < op->nin; i++)
 			if (op->in[i]->kind == K_INNER)
 				in = op->in[i];
-		if (kind == K_INNER && k->d && k->m->micro > 1) {
+		if (kind == K_INNER && k->d && k->m->micro > 1 && (op->phase == FORWARD || k->d->errors == k->errors)) {
 			diag_error(k->d, op->span, "'microbatches = %lld' splits '%s', but '%s' (line %u) is read along it at line %u",
 				   (long long)k->m->micro, k->m->dims.at[k->batch].name, what_of(in),
 				   in->span.line, op->span.line);
@@ -194,18 +245,15 @@ static void block_kinds(struct kinds *k, struct block *block)
 		}
 		for (uint32_t i = 0; i < op->nout; i++)
 			op->out[i]->kind = op_kind(k, op, op->out[i]);
+		if (op->code == OP_REPORT)
+			check_loss(k, op);
 	}
 }
 
 bool set_kinds(struct module *m, struct diag *d)
 {
-	struct kinds k = { m, NULL, m->batch };
-	int errors = d->errors;
+	struct kinds k = { .m = m, .d = d, .batch = m->batch, .errors = d->errors };
 
-	if (m->batch == NODIM) {
-		k.batch = NODIM;
-	}
-	k.d = d;
 	block_kinds(&k, &m->top);
-	return d->errors == errors;
+	return d->errors == k.errors;
 }

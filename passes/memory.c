@@ -45,6 +45,7 @@ struct planner {
 	VEC(struct piece *) pieces; /* of the block at hand */
 	int64_t forward, backward, end; /* positions: first op of F, last op of B, after all; top block */
 	struct home **bufs;         /* by index in module.bufs */
+	bool *shown;                /* by position: an evaluation runs it, for its reports */
 };
 
 static int64_t round_up(int64_t n)
@@ -424,6 +425,26 @@ static int writes_of(const struct block *block, const char *buf)
 	return n;
 }
 
+/* What evaluation runs: all that reports without backward need. It must not touch a buffer. */
+static void find_shown(struct planner *p, struct block *top, int64_t n)
+{
+	bool *back = NEWN(p->m->mem, bool, n + 1);
+
+	p->shown = NEWN(p->m->mem, bool, n + 1);
+	for (struct op *op = top->first; op; op = op->next) {
+		back[op->mark] = op->phase == BACKWARD;
+		for (uint32_t i = 0; i < op->nin; i++)
+			back[op->mark] |= op->in[i]->def && back[op->in[i]->def->mark];
+	}
+	for (struct op *op = top->last; op; op = op->prev) {
+		if (op->code == OP_REPORT && !back[op->mark])
+			p->shown[op->mark] = true;
+		for (uint32_t i = 0; i < op->nin && p->shown[op->mark]; i++)
+			if (op->in[i]->def)
+				p->shown[op->in[i]->def->mark] = true;
+	}
+}
+
 /* A value made right in the buffer that it is written to. */
 static void direct_write(struct planner *p, struct op *op)
 {
@@ -437,7 +458,7 @@ static void direct_write(struct planner *p, struct op *op)
 		return;
 	struct home *h = p->bufs[i];
 
-	if (h->last > x->def->mark)
+	if (h->last > x->def->mark || p->shown[x->def->mark])
 		return;
 	if (reads_buffer(x->def, h) && !kernel_in_place(x->def, x, h))
 		return;
@@ -809,6 +830,8 @@ static bool plan_block(struct planner *p, struct block *block, int64_t *bytes)
 	}
 	if (!block->owner && !check_writes(p, block))
 		return false;
+	if (!block->owner)
+		find_shown(p, block, n);
 	section_bounds(p, block, n);
 	for (struct op *op = block->first; op; op = op->next)
 		if (op->code == OP_ACCUMULATE)

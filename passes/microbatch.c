@@ -6,14 +6,18 @@
  *
  *   free        leaves and maps of leaves: made again in each section that reads them
  *   once        depend on params or whole inputs only: prologue, or epilogue if only that reads them
- *   fn          functions of sums that only the epilogue reads: epilogue
+ *   fn          functions of sums that only the epilogue reads: epilogue; those in a loop in a
+ *               loop there (late.c)
+ *   sinks       reports and writes of states: epilogue
  *   the rest    stays in forward or backward
  *
  * With more than one microbatch the mesh gains the time axis.
  */
 #include "passes/microbatch.h"
 
+#include "passes/early.h"
 #include "passes/kinds.h"
+#include "passes/late.h"
 
 bool is_free(const struct value *v)
 {
@@ -82,9 +86,13 @@ static bool all_results(const struct op *op, bool (*test)(const struct cut *, co
 
 static bool value_once(const struct cut *c, const struct value *v)
 {
+	dimid batch = c->m->batch;
+
 	if (v->kind == K_CONST || v->kind == K_PARAM)
 		return true;
-	return v->kind == K_INPUT && (c->m->batch == NODIM || !has_dim(v, c->m->batch));
+	if (v->kind != K_INPUT)
+		return false;
+	return batch == NODIM || !has_dim(v, batch) || across_batch(c->m, v->def);
 }
 
 enum { USED_EARLY = 1, USED_LATE = 2 };
@@ -100,11 +108,13 @@ static bool has_fn(const struct op *op)
 /* Where op runs, given who reads it (op.mark). */
 static enum phase section_of(struct cut *c, const struct op *op)
 {
-	if (op->code == OP_REPORT || op->phase == EPILOGUE)
+	if (op->phase == PROLOGUE)
+		return PROLOGUE;
+	if (op->code == OP_REPORT || op->code == OP_WRITE || op->phase == EPILOGUE)
 		return EPILOGUE;
 	if (all_results(op, value_once, c))
 		return op->mark & USED_EARLY ? PROLOGUE : EPILOGUE;
-	if (has_fn(op) && opinfo[op->code].class == C_MAP && op->mark == USED_LATE)
+	if (has_fn(op) && !op->body && op->mark == USED_LATE)
 		return EPILOGUE;
 	return op->phase;
 }
@@ -132,29 +142,22 @@ static struct builder at_end(struct cut *c, enum phase phase)
 	return (struct builder){ .m = c->m, .block = &c->section[phase], .phase = phase };
 }
 
+static struct value *want_again(void *me, struct value *v, enum phase phase)
+{
+	return want(me, v, phase);
+}
+
 /* The op again, in another section. */
 static struct value *remake(struct cut *c, struct value *v, enum phase phase)
 {
-	const struct op *op = v->def;
-	struct value *in[64];
+	struct op *op = v->def;
+	struct again a = { .b = at_end(c, phase), .name = want_again, .me = c };
+	struct op *copy = known_again(&a, op);
 
-	if (op->nin > 64 || op->body)
-		die("%s cannot be made again in the %s", opinfo[op->code].name, phase_name[phase]);
-	for (uint32_t i = 0; i < op->nin; i++)
-		in[i] = want(c, op->in[i], phase);
-	struct builder b = at_end(c, phase);
-	struct value **seats = NEWN(c->m->mem, struct value *, op->nout);
-	for (uint32_t i = 0; i < op->nout; i++)
-		seats[i] = op->out[i]->aux;
-	struct op *copy = op_clone(&b, op, false);
-	copy->of = op->of;
-	for (uint32_t i = 0; i < op->nin; i++)
-		copy->in[i] = in[i];
-	for (uint32_t i = 0; i < op->nout; i++) {
-		op->out[i]->aux = seats[i];
-		seat_of(c, op->out[i])->in[phase] = copy->out[i];
-	}
-	return copy->out[v->no];
+	for (uint32_t i = 0, k = 0; i < op->nout; i++)
+		if (is_known(op->out[i]))
+			seat_of(c, op->out[i])->in[phase] = copy->out[k++];
+	return seat_of(c, v)->in[phase];
 }
 
 /* Is every reader of this stacked result in the epilogue? Decided value by value. */
@@ -175,7 +178,8 @@ static struct value *accumulated(struct cut *c, struct value *v)
 
 	if (s->whole)
 		return s->whole;
-	if (def->code == OP_REPEAT && s->epilogue_only && v->no - (uint64_t)def->at.ncarry < 63) {
+	if (def->code == OP_REPEAT && s->epilogue_only && v->no - (uint64_t)def->at.ncarry < 63 &&
+	    (c->m->micro <= 1 || v->kind == K_SUM)) {
 		SET(def, acc, (HAS(def, acc) ? def->at.acc : 0) | 1ll << (v->no - def->at.ncarry));
 		return s->whole = v;
 	}
@@ -202,9 +206,9 @@ static struct value *want(struct cut *c, struct value *v, enum phase phase)
 	if (is_free(v) || v->def->code == OP_READ)
 		return remake(c, v, phase);
 	if (made > phase)
-		return v->kind <= K_PARAM ? remake(c, v, phase) : v;
+		return is_known(v) ? remake(c, v, phase) : v;
 	if (phase == EPILOGUE && (made == FORWARD || made == BACKWARD))
-		return accumulated(c, v);
+		return is_known(v) ? remake(c, v, phase) : accumulated(c, v);
 	return v;
 }
 
@@ -268,13 +272,29 @@ static void add_time_axis(struct module *m)
 	PUSH(m->mem, &m->axes, a);
 }
 
+/* What outlives the step can't come in microbatches. */
+static bool check_buffers(const struct module *m, struct diag *d)
+{
+	for (uint32_t i = 0; i < m->bufs.n && m->micro > 1; i++) {
+		const struct buffer *b = m->bufs.at[i];
+
+		for (int k = 0; k < b->nd && (b->role == B_PARAM || b->role == B_STATE); k++)
+			if (b->d[k] == m->batch)
+				return diag_error(d, b->at, "'microbatches = %lld' splits '%s', but the %s '%s' has it",
+						  (long long)m->micro, m->dims.at[m->batch].name, role_name[b->role], b->name);
+	}
+	return true;
+}
+
 bool pass_microbatch(struct module *m, struct diag *d)
 {
 	struct cut *c = NEW(m->mem, struct cut);
 
 	c->m = m;
-	if (!set_kinds(m, d))
+	if (!set_kinds(m, d) || !check_buffers(m, d) || (m->micro > 1 && !split_late(m, d)))
 		return false;
+	if (m->micro > 1)
+		hoist_early(m);
 	add_time_axis(m);
 	clear_aux(&m->top);
 	assign_sections(c);

@@ -1,14 +1,17 @@
 /* passes/optimizer.c - the update of params as ops (LANGUAGE.md rule 22).
  *
  * Requires: form LOGICAL, after differentiate: `train` ops, whose operand 0 is the gradient.
- * Leaves: EPILOGUE ops in their place; buffers PATH:m, PATH:v, PATH:master; `grad_norm` reported.
+ * Leaves: EPILOGUE ops in their place; buffers PATH:m, PATH:v, PATH:row, PATH:col, PATH:master;
+ * `grad_norm` reported.
  * Breaks: nothing.
  *
  * Operands of train after the gradient, all without dims:
  *   adamw  lr, weight_decay, beta1, beta2, eps [, clip]
  *   sgd    lr, weight_decay, momentum [, clip]
+ *   adafactor  lr, decay, eps, threshold [, clip]
  * With probes the gradient is written to PATH:grad and the update uses PATH:given in its place. */
 #include "passes/passes.h"
+#include "passes/place.h"
 
 enum { MOST_ACCUM = 64 };
 
@@ -57,18 +60,29 @@ static void write_buffer(struct builder *b, struct value *v, const struct buffer
 	SET(op, buf, to->name);
 }
 
-/* PATH:what, float32, in the param's dims. */
-static struct buffer *buffer_of(struct module *m, enum role role, const struct buffer *param,
-				const char *what)
+/* PATH:what, float32, in the param's dims but `without`. */
+static struct buffer *buffer_without(struct module *m, enum role role, const struct buffer *param,
+				     const char *what, dimid without)
 {
 	const char *name = arena_printf(m->mem, "%s:%s", param->name, what);
 	struct buffer *b = find_buffer(m, name);
+	dimid d[MAX_DIMS];
+	int nd = 0;
 
+	for (int i = 0; i < param->nd; i++)
+		if (param->d[i] != without)
+			d[nd++] = param->d[i];
 	if (!b)
-		b = module_buffer(m, role, name, F32, param->nd, param->d);
+		b = module_buffer(m, role, name, F32, nd, d);
 	b->owner = param->name;
 	b->at = param->at;
 	return b;
+}
+
+static struct buffer *buffer_of(struct module *m, enum role role, const struct buffer *param,
+				const char *what)
+{
+	return buffer_without(m, role, param, what, NODIM);
 }
 
 /* An option may be missing or of another type; the front end gives them all. */
@@ -80,6 +94,14 @@ static struct value *option(struct builder *b, const struct op *op, uint32_t i, 
 static bool is_const(const struct value *v, double x)
 {
 	return v->def && v->def->code == OP_CONST && v->def->at.value == x;
+}
+
+/* step + 1 */
+static struct value *step_number(struct builder *b)
+{
+	struct op *step = op_new(b, OP_STEP, 0, NULL, 1);
+
+	return add(b, b_cast(b, op_type(b, step, 0, INT, 0, NULL), F32), konst(b, 1));
 }
 
 /* 1 - beta^(step + 1) */
@@ -95,8 +117,7 @@ static struct value *adamw(struct builder *b, const struct train *t, struct valu
 	struct value *lr = option(b, t->op, 1, 0), *decay = option(b, t->op, 2, 0.01);
 	struct value *beta1 = option(b, t->op, 3, 0.9), *beta2 = option(b, t->op, 4, 0.999);
 	struct value *eps = option(b, t->op, 5, 1e-8);
-	struct op *step = op_new(b, OP_STEP, 0, NULL, 1);
-	struct value *n = add(b, b_cast(b, op_type(b, step, 0, INT, 0, NULL), F32), konst(b, 1));
+	struct value *n = step_number(b);
 	struct value *one = konst(b, 1);
 	struct value *m = add(b, mul(b, b_read(b, mbuf), beta1), mul(b, g, sub(b, one, beta1)));
 	struct value *v = add(b, mul(b, b_read(b, vbuf), beta2),
@@ -128,6 +149,73 @@ static struct value *sgd(struct builder *b, const struct train *t, struct value 
 	return sub(b, p, mul(b, g, lr));
 }
 
+/* -- adafactor -- */
+
+static struct value *mean(struct builder *b, struct value *x, int n, const dimid *over)
+{
+	double count = 1;
+
+	for (int i = 0; i < n; i++)
+		count *= (double)dim_size(b->m, over[i]);
+	return n ? mul(b, b_reduce(b, OP_SUM, x, n, over), konst(b, count ? 1 / count : 0)) : x;
+}
+
+/* beta2 of the buffer + (1 - beta2) x, written back. */
+static struct value *decayed(struct builder *b, const struct buffer *to, struct value *beta2, struct value *x)
+{
+	struct value *rest = sub(b, konst(b, 1), beta2);
+	struct value *v = add(b, mul(b, b_read(b, to), beta2), mul(b, x, rest));
+
+	write_buffer(b, v, to);
+	return v;
+}
+
+/* Dims of the param, in memory order, without those of repeats: a layer is a param of its own. */
+static int own_dims(const struct module *m, const struct buffer *param, dimid *d)
+{
+	int n = 0;
+
+	for (int i = 0; i < param->nd; i++)
+		if (!is_repeat_dim(m, param->d[i]))
+			d[n++] = param->d[i];
+	return n;
+}
+
+/* g over the root of its second moment: that of rows times that of columns, over their mean. */
+static struct value *scaled(struct builder *b, const struct buffer *param, struct value *g, struct value *beta2,
+			    struct value *eps, int n, const dimid *own)
+{
+	struct value *square = add(b, mul(b, g, g), eps);
+
+	if (n < 2) {
+		struct buffer *v = buffer_of(b->m, B_OPT, param, "v");
+
+		return mul(b, g, b_map1(b, OP_RSQRT, decayed(b, v, beta2, square)));
+	}
+	dimid last = own[n - 1], first = own[n - 2];
+	struct buffer *rows = buffer_without(b->m, B_OPT, param, "row", last);
+	struct buffer *cols = buffer_without(b->m, B_OPT, param, "col", first);
+	struct value *row = decayed(b, rows, beta2, mean(b, square, 1, &last));
+	struct value *col = decayed(b, cols, beta2, mean(b, square, 1, &first));
+	struct value *share = quot(b, row, mean(b, row, 1, &first));
+
+	return mul(b, mul(b, g, b_map1(b, OP_RSQRT, share)), b_map1(b, OP_RSQRT, col));
+}
+
+static struct value *adafactor(struct builder *b, const struct train *t, struct value *p, struct value *g)
+{
+	struct value *lr = option(b, t->op, 1, 0), *decay = option(b, t->op, 2, 0.8);
+	struct value *eps = option(b, t->op, 3, 1e-30), *threshold = option(b, t->op, 4, 1);
+	dimid own[MAX_DIMS];
+	int n = own_dims(b->m, t->param, own);
+	struct value *beta2 = sub(b, konst(b, 1), b_map2(b, OP_POW, step_number(b), b_map1(b, OP_NEG, decay)));
+	struct value *u = scaled(b, t->param, g, beta2, eps, n, own);
+	struct value *rms = b_map1(b, OP_SQRT, mean(b, mul(b, u, u), n, own));
+	struct value *over = b_map2(b, OP_MAX, konst(b, 1), quot(b, rms, threshold));
+
+	return sub(b, p, mul(b, quot(b, u, over), lr));
+}
+
 /* The param in float32: itself, or its master, whose initial value is the param's. */
 static struct buffer *master_of(struct module *m, struct buffer *param)
 {
@@ -144,7 +232,9 @@ static void update(struct builder *b, const struct train *t, struct value *scale
 	struct buffer *master = master_of(b->m, t->param);
 	struct value *p = b_read(b, master);
 	struct value *g = scale ? mul(b, t->given, scale) : t->given;
-	struct value *new = streq(t->op->at.opt, "sgd") ? sgd(b, t, p, g) : adamw(b, t, p, g);
+	const char *opt = t->op->at.opt;
+	struct value *new = streq(opt, "sgd") ? sgd(b, t, p, g) : streq(opt, "adafactor") ? adafactor(b, t, p, g) :
+			    adamw(b, t, p, g);
 
 	write_buffer(b, new, master);
 	if (master != t->param)
@@ -183,7 +273,7 @@ static struct value *norm(struct builder *b, const struct norm_group *group, boo
 /* The operand `clip` of a train, NULL if it has none. */
 static struct value *clip_of(const struct op *op)
 {
-	uint32_t at = streq(op->at.opt, "sgd") ? 4 : 6;
+	uint32_t at = streq(op->at.opt, "sgd") ? 4 : streq(op->at.opt, "adafactor") ? 5 : 6;
 
 	return op->nin > at ? op->in[at] : NULL;
 }

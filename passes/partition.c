@@ -100,6 +100,8 @@ static void part_plain(struct part *p, struct op *op)
 	struct work w = of ? mirror_work(p, op, of) : choose_work(p, op);
 
 	emit_op(p, op, &w);
+	for (uint32_t k = 0; k < op->nout; k++)
+		sink(p, op->out[k], work_result(p->m, op, &w, k).sum);
 }
 
 static void part_read(struct part *p, struct op *op)
@@ -127,10 +129,24 @@ struct accum {
 	struct part *p;
 	struct op *op;
 	VEC(struct group) group;
-	struct value *wild;
+	VEC(struct value *) wild;
 	bool has_home;
 	struct sharding home;
 };
+
+/* A cotangent is of one microbatch, even where its value is whole. */
+static void home_in_time(struct accum *a)
+{
+	const struct part *p = a->p;
+	int t = time_axis(p->m), i = t < 0 ? -1 : dim_pos(a->op->out[0], p->m->batch);
+
+	if (i < 0 || axes_has(&a->home.on[i], t))
+		return;
+	struct axes with = { .n = 1, .a = { (uint8_t)t } };
+	for (int k = 0; k < a->home.on[i].n && with.n < MAX_ON; k++)
+		axes_push(&with, a->home.on[i].a[k]);
+	a->home.on[i] = with;
+}
 
 /* Where the forward value lives: what its producer made, before any reshard, nothing pending. */
 static void find_home(struct accum *a)
@@ -152,6 +168,7 @@ static void find_home(struct accum *a)
 			continue;
 		for (int i = 0; i < v->nd; i++)
 			a->home.on[i] = list.at[0].on[dim_pos(of->out[k], v->d[i])];
+		home_in_time(a);
 		a->has_home = true;
 		return;
 	}
@@ -197,7 +214,7 @@ static void add_contribution(struct accum *a, struct value *x)
 	struct info *i = info_of(p, x);
 
 	if (i->how == H_WILD) {
-		a->wild = x;
+		PUSH(p->m->mem, &a->wild, x);
 		return;
 	}
 	available(p, x, &list);
@@ -231,22 +248,60 @@ static bool same_order(const struct value *x, const struct value *y)
 	return x->nd == y->nd && memcmp(x->d, y->d, x->nd * sizeof *x->d) == 0;
 }
 
-static struct value *sum_of(struct accum *a, uint32_t n, struct value **in, const struct sharding *sh)
+static struct value *put_op(struct accum *a, enum opcode code, uint32_t n, struct value **in,
+			    const struct sharding *sh)
 {
-	struct part *p = a->p;
 	struct value *v = a->op->out[0];
+	struct builder b = a->p->scope->b;
 
-	if (n == 1 && same_order(in[0], v))
-		return in[0];
-	struct builder b = p->scope->b;
 	b.span = a->op->span;
-	struct op *op = op_new(&b, OP_ACCUM, n, in, 1);
+	struct op *op = op_new(&b, code, n, in, 1);
 	struct value *out = op_type(&b, op, 0, v->dt, v->nd, v->d);
 	out->sh = *sh;
 	out->placed = true;
 	out->span = v->span;
 	out->kind = v->kind;
 	return out;
+}
+
+/* x in all dims of the sum: times ones of those that it lacks. */
+static struct value *spread(struct accum *a, struct value *x, const struct sharding *sh)
+{
+	const struct value *v = a->op->out[0];
+	struct builder b = a->p->scope->b;
+	struct sharding ones = { .sum = 0 };
+	dimid lacks[MAX_DIMS];
+	int n = 0;
+
+	for (int i = 0; i < v->nd; i++)
+		if (!has_dim(x, v->d[i])) {
+			ones.on[n] = sh->on[i];
+			lacks[n++] = v->d[i];
+		}
+	if (!n)
+		return x;
+	b.span = a->op->span;
+	struct op *op = op_new(&b, OP_CONST, 0, NULL, 1);
+	SET(op, value, 1.0);
+	struct value *in[2] = { x, op_type(&b, op, 0, v->dt, n, lacks) };
+	in[1]->sh = ones;
+	in[1]->placed = true;
+	return put_op(a, OP_MUL, 2, in, sh);
+}
+
+static struct value *sum_of(struct accum *a, uint32_t n, struct value **in, const struct sharding *sh)
+{
+	struct value *v = a->op->out[0];
+	dimid all[MAX_DIMS];
+	int nd = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		nd = union_dims(nd, all, in[i]);
+	if (nd < v->nd)
+		in[0] = spread(a, in[0], sh);
+	if (n == 1 && same_order(in[0], v))
+		return in[0];
+	return put_op(a, OP_ACCUM, n, in, sh);
 }
 
 /* The sum of one group, brought to `to`. */
@@ -285,12 +340,19 @@ static void part_accum(struct part *p, struct op *op)
 	for (uint32_t g = 0; g < a.group.n; g++)
 		to.sum |= a.has_home ? (t >= 0 ? a.group.at[g].sh.sum & 1u << t : 0) : a.group.at[g].sh.sum;
 	to.sum &= ~sharding_axes(&to, v->nd);
-	struct value **in = NEWN(p->m->mem, struct value *, a.group.n + 1);
+	uint32_t owed = 0;
+	for (uint32_t g = 0; g < a.group.n; g++)
+		owed |= a.group.at[g].sh.sum;
+	if (a.has_home && !a.wild.n)
+		sink(p, v, owed & ~sharding_axes(&to, v->nd));
+	to.sum |= info_of(p, v)->sunk;
+	struct value **in = NEWN(p->m->mem, struct value *, a.group.n + a.wild.n);
 	uint32_t n = 0;
-	if (a.wild)
-		fix_wild(p, a.wild, &to);
-	if (a.wild)
-		in[n++] = get_version(p, a.wild, &to);
+	for (uint32_t i = 0; i < a.wild.n; i++) {
+		struct sharding sh = in_order_of(a.wild.at[i], v, &to);
+
+		in[n++] = get_version(p, a.wild.at[i], &sh);
+	}
 	for (uint32_t g = 0; g < a.group.n; g++)
 		in[n++] = group_sum(&a, &a.group.at[g], &to);
 	put_result(p, v, sum_of(&a, n, in, &to), &to);
@@ -302,27 +364,28 @@ static void part_carry(struct part *p, struct op *op, int64_t i, struct op *new)
 {
 	struct value *arg = op->body->args.at[i];
 	struct value *val = block_arg(&p->scope->b, new->body, arg->dt, arg->nd, arg->d);
-	struct info *init = info_of(p, op->in[i]);
+	shardings list = { 0 };
+	int t = time_axis(p->m);
 
 	val->span = arg->span;
 	val->placed = true;
 	val->kind = arg->kind;
 	val->name = arg->name;
 	set_info(p, arg, H_MADE, NULL);
+	available(p, op->in[i], &list);
 	if (arg->placed) {
 		val->sh = arg->sh;
-	} else if (init->how == H_FREE) {
+	} else if (!list.n) { /* whatever made it can be made again in any sharding */
 		info_of(p, arg)->how = H_WILD;
 		return;
 	} else {
-		shardings list = { 0 };
-		int t = time_axis(p->m);
-
-		available(p, op->in[i], &list);
 		val->sh = list.at[0];
 		val->sh.max = 0;
 		if (arg->nd)
 			val->sh.sum &= t >= 0 ? 1u << t : 0;
+		if (t >= 0 && (arg->kind == K_SUM || arg->kind == K_FN) &&
+		    (op->phase == FORWARD || op->phase == BACKWARD))
+			val->sh.sum |= 1u << t;
 	}
 	add_version(p, arg, val);
 }
@@ -367,6 +430,24 @@ static void part_yields(struct part *p, struct op *op, struct op *new)
 	}
 }
 
+/* Stacked results that the body has made no version of: leaves, and what it only passes on. */
+static void part_stacked(struct part *p, struct op *op)
+{
+	bool time = op->phase == FORWARD || op->phase == BACKWARD;
+
+	p->reader = op;
+	for (uint32_t i = (uint32_t)op->at.ncarry; i < op->nout; i++) {
+		struct value *v = rename_root(p, op->body->yields.at[i]);
+		shardings list = { 0 };
+
+		if (info_of(p, v)->ver.n)
+			continue;
+		available(p, v, &list);
+		struct sharding sh = list.n ? list.at[0] : place_by_arrows(p->m, NULL, v->nd, v->d, time);
+		get_version(p, v, &sh);
+	}
+}
+
 /* The gradient of a param whose accumulator is sharded: brought to `home` (a slice of it where v
  * is one iteration's), still pending over the microbatches. */
 static void reduce_early(struct part *p, const struct value *named, struct value *v)
@@ -404,6 +485,7 @@ static void part_repeat(struct part *p, struct op *op)
 	part_args(p, op, new);
 	part_block(p, op->body);
 	part_yields(p, op, new);
+	part_stacked(p, op);
 	for (uint32_t i = nc; op->phase == BACKWARD && i < op->nout; i++)
 		reduce_early(p, op->out[i], op->body->yields.at[i]);
 	s->open = false;
@@ -448,6 +530,7 @@ static void part_accumulate(struct part *p, struct op *op)
 		}
 	}
 	struct sharding sh = list.n ? list.at[best] : (struct sharding){ .sum = time };
+	sh.sum |= time; /* what is the same in each microbatch counts once */
 	struct value *in = get_version(p, op->in[0], &sh);
 	struct builder b = p->scope->b;
 	b.span = op->span;
@@ -542,6 +625,29 @@ static void clear_aux(struct block *block)
 	}
 }
 
+/* `of` may name an op that has left the module, whose aux is anybody's. */
+static void mark_of(struct block *block, int64_t mark, bool ops)
+{
+	for (struct op *op = block->first; op; op = op->next) {
+		if (ops)
+			op->mark = mark;
+		else if (op->of)
+			op->of->mark = mark;
+		if (op->body)
+			mark_of(op->body, mark, ops);
+	}
+}
+
+static void drop_stale_of(struct block *block)
+{
+	for (struct op *op = block->first; op; op = op->next) {
+		if (op->of && !op->of->mark)
+			op->of = NULL;
+		if (op->body)
+			drop_stale_of(op->body);
+	}
+}
+
 /* A new op whose results nobody reads: versions that were made and not used. */
 static void drop_dead(struct block *block)
 {
@@ -572,8 +678,12 @@ bool pass_partition(struct module *m, struct diag *d)
 	struct block *new = block_new(m, NULL);
 
 	clear_aux(&m->top);
+	mark_of(&m->top, 0, false);
+	mark_of(&m->top, 1, true);
+	drop_stale_of(&m->top);
 	top.b = (struct builder){ .m = m, .block = new };
 	mark_grads(&p, &m->top);
+	set_readers(&p, &m->top);
 	set_hints(&p, &m->top);
 	set_later(&p, &m->top);
 	gate_gradients(&p, &m->top);

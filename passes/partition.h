@@ -47,6 +47,9 @@ struct info {
 	struct sharding gate;
 	bool needs_grad;
 	uint16_t hint[MAX_AXES]; /* positions of dims that a consumer wants over this axis */
+	VEC(struct op *) readers;
+	bool yielded, stacked;   /* carried on by a loop; stacked by a backward one: a param's gradient */
+	uint32_t sunk;           /* axes over which it stays pending for its readers (sink.c) */
 	double later;            /* elements that its readers would have to reduce, if it stays pending */
 };
 
@@ -76,6 +79,11 @@ struct work choose_work(struct part *p, struct op *op);    /* ALGEBRA.md 1.6 */
 struct work mirror_work(struct part *p, struct op *op, const struct work *of); /* 1.7 */
 void set_hints(struct part *p, struct block *block);
 void set_later(struct part *p, struct block *block);       /* info.later, one sweep from the end */
+
+/* -- sink.c -- */
+void set_readers(struct part *p, struct block *block);
+/* v was made pending over axes in backward: decides whether it stays so for its readers. */
+void sink(struct part *p, struct value *v, uint32_t axes);
 
 /* -- version.c -- */
 struct info *info_of(struct part *p, const struct value *v);

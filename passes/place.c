@@ -357,6 +357,15 @@ static void place_result(const struct module *m, const struct op *op, struct val
 
 static void place_block(const struct module *m, struct block *block);
 
+/* A sum over the batch that is carried is one of a microbatch. */
+static void owe_time(const struct module *m, struct value *v)
+{
+	int t = time_axis(m);
+
+	if (t >= 0 && (v->kind == K_SUM || v->kind == K_FN))
+		v->sh.sum |= 1u << t;
+}
+
 /* A carried value keeps one sharding: that of its name, or of any unnamed value. */
 static void place_repeat(const struct module *m, struct op *op)
 {
@@ -376,6 +385,8 @@ static void place_repeat(const struct module *m, struct op *op)
 		if (!arg->nd)
 			continue;
 		anchor(arg, place_by_arrows(m, name, arg->nd, arg->d, time));
+		if (time)
+			owe_time(m, arg);
 		op->out[i]->placed = true;
 		op->out[i]->sh = arg->sh;
 	}

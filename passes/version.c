@@ -1,6 +1,7 @@
 /* passes/version.c - versions of values: which shardings there are, and making the one that is
  * asked for by the cheapest chain. Every version is kept and used again, which is how readers
  * share a collective. */
+#include "ir/text.h"
 #include "passes/partition.h"
 
 struct info *info_of(struct part *p, const struct value *v)
@@ -289,8 +290,14 @@ static struct value *emit_chain(struct part *p, struct value *old, struct value 
 {
 	struct chain c = reshard_chain(p->m, val->nd, val->d, val->dt, &val->sh, sh);
 
-	if (c.seconds >= 1e30)
-		die("no way to reshard '%s'", old->name ? old->name : "a value");
+	if (c.seconds >= 1e30) {
+		struct value to = *val;
+
+		to.sh = *sh;
+		die("no way to reshard %s '%s' of a %s from %s to %s", kind_name[old->kind], old->name ? old->name : "a value",
+		    old->def ? opinfo[old->def->code].name : "argument", value_text(p->m->mem, p->m, val),
+		    value_text(p->m->mem, p->m, &to));
+	}
 	for (int i = 0; i < c.n; i++) {
 		val = emit_step(p, old, val, &c.step[i]);
 		add_version(p, old, val);

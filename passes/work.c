@@ -81,7 +81,7 @@ struct sharding work_result(const struct module *m, const struct op *op, const s
 			gone |= 1u << w->on[i].a[x];
 	if (op->code == OP_RMAX)
 		sh.max = gone;
-	else
+	else if (op->code != OP_ATTENTION) /* its dims may lack in lse, which is whole without them */
 		sh.sum = gone;
 	for (uint32_t a = 0; a < m->axes.n; a++)
 		if (w->pass[a])
@@ -286,7 +286,7 @@ static double reduced_at(struct part *p, const struct value *v)
 	return later > 0 && later < size ? later : size;
 }
 
-static bool passes_on(struct part *p, const struct op *op, uint32_t i)
+static bool passes_on(const struct op *op, uint32_t i)
 {
 	if (op->code == OP_REPORT || op->code == OP_ACCUMULATE)
 		return true;
@@ -302,7 +302,7 @@ void set_later(struct part *p, struct block *block)
 		for (uint32_t i = 0; i < op->nin; i++) {
 			double n = 1e30;
 
-			if (passes_on(p, op, i)) {
+			if (passes_on(op, i)) {
 				n = op->nout ? 0 : 1;
 				for (uint32_t k = 0; k < op->nout; k++)
 					n += reduced_at(p, op->out[k]);
@@ -322,11 +322,15 @@ static double pending_seconds(struct part *p, const struct value *v, const struc
 	if (!v->nd)
 		return 0;
 	n *= reduced_at(p, v) / (double)(value_count(m, v) ? value_count(m, v) : 1);
-	for (uint32_t a = 0; a < m->axes.n; a++) {
-		double k = m->axes.at[a].size;
+	for (int max = 0; max < 2; max++) {
+		uint32_t axes = max ? sh->max : sh->sum; /* one collective resolves them all */
+		int time = time_axis(m);
 
-		if ((sh->sum | sh->max) >> a & 1 && !m->axes.at[a].time)
-			t += comm_seconds(m, 1u << a, n * (k - 1) / k);
+		if (time >= 0)
+			axes &= ~(1u << time);
+		double k = (double)group_size(m, axes);
+		if (axes)
+			t += comm_seconds(m, axes, n * (k - 1) / k);
 	}
 	return t;
 }
@@ -493,6 +497,10 @@ struct work mirror_work(struct part *p, struct op *op, const struct work *of)
 		if (!closed(op, w.d[i]) && op_may_split(p->m, op, w.d[i], l))
 			w.on[i] = *l;
 	}
+	for (uint32_t i = 0; i < op->nin; i++)
+		for (uint32_t a = 0; a < p->m->axes.n; a++)
+			if (info_of(p, op->in[i])->sunk >> a & 1)
+				w.pass[a] |= op_linear(op, i);
 	set_time(p, op, &w);
 	return w;
 }

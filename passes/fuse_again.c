@@ -1,0 +1,209 @@
+/* passes/fuse_again.c - before the grouping of fuse.c: detaches and renames that only stand in the
+ * way, sums in few bits, and values that are cheaper made again in each kernel than stored. */
+#include "passes/fuse.h"
+
+enum { CHAIN = 5 }; /* ops that are made again for one value */
+
+void fuse_drop_detach(struct block *b)
+{
+	for (struct op *op = b->first, *next; op; op = next) {
+		next = op->next;
+		if (op->code != OP_DETACH || op->in[0]->dt != op->out[0]->dt || op->in[0]->nd != op->out[0]->nd ||
+		    !sharding_equal(&op->in[0]->sh, &op->out[0]->sh, op->out[0]->nd))
+			continue;
+		bool same = true;
+
+		for (int i = 0; i < op->out[0]->nd; i++)
+			same &= op->in[0]->d[i] == op->out[0]->d[i];
+		if (!same)
+			continue;
+		replace_uses(b, op->out[0], op->in[0]);
+		op_unlink(op);
+	}
+}
+
+/* rename(f(a, b)) = f(rename(a), rename(b)): the renames move to where they cost nothing. */
+static void lift_rename(struct fuse *f, struct op *op)
+{
+	int at = op->code == OP_RENAME ? item_of(f, op->in[0]) : -1;
+	struct op *map = at < 0 ? NULL : op->in[0]->def;
+
+	if (at < 0 || f->it[at].role != FUSED || f->it[at].users.n != 1 ||
+	    fuse_yields(f, op->in[0]) || opinfo[map->code].class != C_MAP)
+		return;
+	for (uint32_t u = 0; u < f->it[op->mark].users.n; u++)
+		if (f->it[f->it[op->mark].users.at[u]].role != FUSED)
+			return;
+	for (uint32_t i = 0; i < map->nin; i++)
+		for (int k = 0; k < op->at.tos.n; k++)
+			if (has_dim(map->in[i], op->at.tos.d[k]))
+				return;
+	struct builder b = { .m = f->m, .block = f->block, .before = op, .phase = op->phase, .span = op->span };
+	struct op *c = op_clone(&b, map, false);
+	struct value *v = c->out[0];
+	c->mark = -1;
+
+	for (uint32_t i = 0; i < c->nin; i++)
+		for (int k = 0; k < op->at.dims.n; k++) {
+			if (!has_dim(c->in[i], op->at.dims.d[k]))
+				continue;
+			b.before = c;
+			struct value *x = b_rename(&b, c->in[i], op->at.dims.d[k], op->at.tos.d[k]);
+
+			x->def->mark = -1;
+			x->sh = c->in[i]->sh;
+			x->kind = c->in[i]->kind;
+			c->in[i] = x;
+		}
+	memcpy(v->d, op->out[0]->d, sizeof v->d);
+	v->sh = op->out[0]->sh;
+	v->name = op->out[0]->name;
+	v->kind = op->out[0]->kind;
+	c->of = op->of ? op->of : map->of;
+	replace_uses(f->block, op->out[0], v);
+}
+
+void fuse_lift_renames(struct fuse *f)
+{
+	for (int i = 0; i < f->n; i++)
+		lift_rename(f, f->it[i].op);
+}
+
+/* Sums that grow in memory do so in f32; what is kept in fewer bits is rounded by a kernel after it. */
+void fuse_widen_sums(struct fuse *f)
+{
+	for (int i = 0; i < f->n; i++) {
+		struct op *op = f->it[i].op;
+		struct value *v = op->out[0];
+
+		if (f->it[i].role != FUSED || !is_sum(op) || v->dt != BF16 ||
+		    (op->code != OP_SCATTER && fuse_held(f, op) <= COLUMN_LIMIT))
+			continue;
+		struct builder b = { .m = f->m, .block = f->block, .before = op->next, .phase = op->phase,
+				     .span = op->span, .of = op->of };
+		struct op *cast = op_new(&b, OP_CAST, 1, &v, 1);
+		cast->mark = -1;
+		struct value *r = op_type(&b, cast, 0, BF16, v->nd, v->d);
+
+		r->sh = v->sh;
+		r->kind = v->kind;
+		r->name = v->name;
+		r->placed = v->placed;
+		replace_uses(f->block, v, r);
+		cast->in[0] = v;
+		v->name = NULL;
+		v->dt = F32;
+	}
+}
+
+/* Stored whatever the kernels are. */
+static bool is_stored(const struct fuse *f, int i)
+{
+	if (f->it[i].role == OUTSIDE || fuse_yields(f, f->it[i].op->out[0]))
+		return true;
+	for (uint32_t u = 0; u < f->it[i].users.n; u++)
+		if (f->it[f->it[i].users.at[u]].role == OUTSIDE)
+			return true;
+	return false;
+}
+
+static bool is_random(const struct fuse *f, const struct value *v)
+{
+	int at = item_of(f, v);
+	bool any = at >= 0 && v->def->code == OP_RNG;
+
+	for (uint32_t i = 0; at >= 0 && f->it[at].role == FREE && !any && i < v->def->nin; i++)
+		any = is_random(f, v->def->in[i]);
+	return any;
+}
+
+/* Can v be made again from small values and at most one large one that is stored anyway? */
+static bool cheap_again(const struct fuse *f, const struct value *v, int64_t full, const struct value **big, int *ops)
+{
+	int at = item_of(f, v);
+
+	if (at >= 0 && f->it[at].role == FREE)
+		return !is_random(f, v);
+	if (*ops && local_count(f->m, v) * 8 <= full)
+		return true;
+	if (at >= 0 && opinfo[v->def->code].class == C_MAP && (!*ops || !is_stored(f, at))) {
+		if (++*ops > CHAIN)
+			return false;
+		for (uint32_t i = 0; i < v->def->nin; i++)
+			if (!cheap_again(f, v->def->in[i], full, big, ops))
+				return false;
+		return true;
+	}
+	if ((at >= 0 && !is_stored(f, at)) || (*big && *big != v))
+		return false;
+	*big = v;
+	return true;
+}
+
+static struct value *again(struct fuse *f, struct builder *b, struct value *v, int64_t full, bool top)
+{
+	int at = item_of(f, v);
+
+	if (at < 0 || f->it[at].role != FUSED || opinfo[v->def->code].class != C_MAP)
+		return v;
+	if (!top && (local_count(f->m, v) * 8 <= full || is_stored(f, at)))
+		return v;
+	struct op *op = v->def;
+	struct value **in = NEWN(f->mem, struct value *, op->nin);
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		in[i] = again(f, b, op->in[i], full, false);
+	struct op *c = op_clone(b, op, false);
+	c->phase = b->phase;
+	c->mark = -1;
+	memcpy(c->in, in, op->nin * sizeof *in);
+	c->out[0]->name = NULL;
+	return c->out[0];
+}
+
+/* A copy of value i for the kernel that its user `first` is in. */
+static void again_for(struct fuse *f, int i, struct op *first)
+{
+	struct value *v = f->it[i].op->out[0];
+	int group = f->it[first->mark].group;
+	struct builder b = { .m = f->m, .block = f->block, .before = first, .phase = first->phase, .span = v->span };
+	struct value *copy = again(f, &b, v, local_count(f->m, v), true);
+
+	for (uint32_t u = 0; u < f->it[i].users.n; u++) {
+		const struct item *user = &f->it[f->it[i].users.at[u]];
+
+		for (uint32_t k = 0; user->group == group && k < user->op->nin; k++)
+			if (user->op->in[k] == v)
+				user->op->in[k] = copy;
+	}
+}
+
+/* Pointwise values that only other kernels read are made again there instead of stored. */
+bool fuse_make_again(struct fuse *f)
+{
+	bool any = false;
+	int n = f->n;
+
+	for (int i = 0; i < n; i++) {
+		const struct op *op = f->it[i].op;
+		const struct value *big = NULL;
+		int ops = 0;
+
+		if (f->it[i].role != FUSED || opinfo[op->code].class != C_MAP || !op->out[0]->nd || is_stored(f, i) ||
+		    !fuse_escapes(f, op, f->it[i].group, -1) ||
+		    !cheap_again(f, op->out[0], local_count(f->m, op->out[0]), &big, &ops))
+			continue;
+		for (uint32_t u = 0; u < f->it[i].users.n; u++) {
+			const struct item *user = &f->it[f->it[i].users.at[u]];
+			bool reads = false;
+
+			for (uint32_t k = 0; k < user->op->nin; k++)
+				reads |= user->op->in[k] == op->out[0];
+			if (reads && user->group != f->it[i].group) {
+				again_for(f, i, user->op);
+				any = true;
+			}
+		}
+	}
+	return any;
+}
