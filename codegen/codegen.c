@@ -49,9 +49,15 @@ static bool one_kernel(struct job *j, const struct op *op)
 	g->op = op;
 	g->d = j->d;
 	g->sig = sig;
-	if (!kernel_plan(g))
+	g->split = -1;
+	sig->split = 1;
+	const struct op *pick = kernel_pick(op);
+
+	if (!pick && !kernel_plan(g))
 		return false;
-	struct made made = { .text = kernel_text(g), .name = sig->name, .sig = sig };
+	struct made made = { .text = pick ? pick_text(g, pick) : kernel_text(g), .name = sig->name, .sig = sig };
+	if (!made.text)
+		return false;
 	made.hash = fnv1a(FNV_START, made.text, strlen(made.text));
 	for (uint32_t i = 0; i < j->made.n; i++)
 		if (j->made.at[i].hash == made.hash && streq(j->made.at[i].text, made.text)) {

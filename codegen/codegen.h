@@ -12,6 +12,7 @@ struct ptc_env {
 	uint32_t step, training;
 	uint32_t iter[8];      /* of the enclosing repeats, outermost first; combined index in iter_all */
 	uint32_t iter_all;
+	uint32_t part, parts;  /* this call does share `part` of `parts`; parts 0 or 1: all */
 };
 typedef void ptc_kernel(void *const *in, void *const *out, const int64_t *start, const int64_t *valid,
 			const struct ptc_env *env);
@@ -21,7 +22,15 @@ struct kernel_sig {
 	const char *name;      /* C symbol */
 	int next;              /* extents it is given: (dim, axes) pairs, start[i] and valid[i] */
 	struct { dimid d; struct axes on; } ext[64];
+	/* Calls for parts 0 .. parts - 1 may run at once and make the results together, bit for bit
+	 * those of one call; at most `split` are worth it, 1: none. Where `sums` or `maxes` has bit k,
+	 * each part needs a result k of its own, and the whole is what adding (or taking the larger of)
+	 * them in order gives; there the number of parts must be fixed for the same bits each time. */
+	int split;
+	uint64_t sums, maxes;
+	int64_t work;          /* elements that its loops run over, about */
 };
+enum { KERNEL_PARTS = 8 };     /* a good number of parts where there are sums */
 
 /* The C text of all kernels of m, in order; sigs gets one entry a kernel. Equal kernels share a
  * function. NULL after an error. */

@@ -85,6 +85,7 @@ struct gen {
 	int depth;
 	struct node *path[MAX_KDIM + 1];
 	int serial;           /* names */
+	int split;            /* the kdim that parts of a call share, -1 */
 	uint64_t start_used, valid_used;
 	bool failed;
 };
@@ -97,6 +98,40 @@ static inline struct kval *kval_of(const struct value *v)
 /* plan: dims, values, roots. false after an error. */
 bool kernel_plan(struct gen *g);
 int kdim_of(const struct gen *g, dimid d);          /* -1: none */
+
+/* pick.c: a kernel of one argmax, topk or rank; NULL: it is another */
+const struct op *kernel_pick(const struct op *kernel);
+char *pick_text(struct gen *g, const struct op *pick); /* NULL after an error */
+
+#define SAY(g, ...) arena_printf((g)->mem, __VA_ARGS__)
+
+/* Under an env some dims are not the loop's variable but an index computed before. */
+struct env {
+	const struct env *up;
+	const struct op *op;
+	uint32_t over;                 /* kdims replaced */
+	const char *index[MAX_KDIM];
+	uint32_t from[MAX_KDIM];       /* loops that the index depends on */
+	const char *ok;                /* NULL: always in range */
+	uint32_t ok_from;
+};
+
+/* -- value.c -- */
+const char *count_of(struct gen *g, int k);            /* elements of kdim k here, as C */
+const char *first_of(struct gen *g, int k);            /* the part of a call: from, */
+const char *end_of(struct gen *g, int k);              /* to */
+/* Index of k's element, mask and strides given; under e. */
+const char *place(struct gen *g, const struct kval *k, uint32_t mask, const int64_t *stride, const struct env *e);
+/* Of an array that holds the dims of span, or a whole result. */
+const char *cell(struct gen *g, const struct kval *k, const char *arr, bool whole, uint32_t span, const struct env *e);
+int64_t span_count(const struct gen *g, uint32_t span);
+const char *load(struct gen *g, enum dtype dt, const char *what);
+const struct env *env_for(struct gen *g, const struct op *op, const struct env *e);
+void remember(struct gen *g, struct node *n, struct kval *k, const struct env *e, const char *name);
+const char *rng_args(struct gen *g, const struct op *op, const struct env *e, int without);
+/* The C name of v where the open loops are; statements that compute it are added to them. */
+const char *gen(struct gen *g, struct value *v, const struct env *e);
+const char *operand(struct gen *g, struct value *v, const struct env *e, bool wide); /* or a literal */
 
 /* emit: the whole function, with @ for its name */
 char *kernel_text(struct gen *g);

@@ -416,6 +416,102 @@ static void find_deps(struct gen *g, struct root *r, const struct value *v, uint
 		find_deps(g, r, v->def->in[i], seen);
 }
 
+/* -- parts of a call -- */
+
+enum { PART_BYTES = 65536 };
+
+/* Dims whose index an op computes: what lies elsewhere along them may be of another part. */
+static uint32_t computed_dims(const struct gen *g)
+{
+	uint32_t mask = 0;
+
+	for (int k = 0; k < g->nk; k++)
+		mask |= g->kd[k].pinned ? 1u << k : 0;
+	for (const struct op *op = g->op->body->first; op; op = op->next)
+		if (op->code == OP_INDEX) {
+			bool only = true;
+
+			for (const struct op *o = g->op->body->first; o; o = o->next)
+				only &= !is_view(o) && o->code != OP_SCATTER;
+			if (only)
+				mask &= ~(1u << kdim_of(g, op->at.dim));
+		}
+	for (int i = 0; i < g->nroot; i++)
+		if (g->root[i].kind == R_RNG)
+			mask |= g->root[i].k->mask & ~g->root[i].it;
+	return mask;
+}
+
+/* Is root r only stored, so that parts of it can be added up? */
+static bool only_stored(const struct gen *g, int no)
+{
+	const struct kval *k = g->root[no].k;
+	int stores = 0;
+
+	for (int i = 0; i < g->nroot; i++)
+		if (g->root[i].deps[no / 64] >> no % 64 & 1) {
+			if (g->root[i].kind != R_STORE || g->root[i].k != k)
+				return false;
+			stores++;
+		}
+	return stores == 1 && k->v->dt == F32;
+}
+
+/* Can parts share kdim d; which results are sums then? */
+static bool can_split(const struct gen *g, int d, uint64_t *sums, uint64_t *maxes)
+{
+	int64_t bytes = 0;
+
+	*sums = *maxes = 0;
+	for (int i = 0; i < g->nroot; i++) {
+		const struct root *r = &g->root[i];
+		const struct kval *k = r->k;
+
+		if (r->red >> d & 1) {
+			if (!only_stored(g, i) || g->root[k->store].out >= 64)
+				return false;
+			bytes += local_bytes(g->m, k->v);
+			*(k->v->def->code == OP_RMAX ? maxes : sums) |= 1ull << g->root[k->store].out;
+		} else if ((r->kind == R_SCATTER || r->kind == R_STORE) && !(k->mask >> d & 1)) {
+			if (r->kind == R_SCATTER || k->root < 0 || !(g->root[k->root].red >> d & 1))
+				return false;
+		}
+	}
+	return bytes <= PART_BYTES;
+}
+
+/* The outermost dim that splits without partial sums, else one that needs few; long enough. */
+static void find_split(struct gen *g)
+{
+	uint32_t computed = computed_dims(g), loops = 0;
+	uint64_t sums, maxes;
+	int64_t most = 1;
+
+	for (int i = 0; i < g->nroot; i++) {
+		int64_t n = 1;
+
+		for (int k = 0; k < g->nk; k++)
+			n *= g->root[i].it >> k & 1 ? g->kd[k].cap : 1;
+		g->sig->work += n;
+		loops |= g->root[i].it;
+	}
+	for (int pass = 0; pass < 2 && g->split < 0; pass++)
+		for (int d = 0; d < g->nk; d++) {
+			bool inner = !(loops >> d >> 1);
+			int64_t n = inner ? g->kd[d].cap / 64 : g->kd[d].cap;
+
+			if (!((loops & ~computed) >> d & 1) || n < 2 || (most >= KERNEL_PARTS && g->split >= 0) || n <= most)
+				continue;
+			if (!can_split(g, d, &sums, &maxes) || ((sums | maxes) != 0) != (pass == 1))
+				continue;
+			most = n;
+			g->split = d;
+			g->sig->split = n < 1000 ? (int)n : 1000;
+			g->sig->sums = sums;
+			g->sig->maxes = maxes;
+		}
+}
+
 bool kernel_plan(struct gen *g)
 {
 	number_values(g);
@@ -444,5 +540,6 @@ bool kernel_plan(struct gen *g)
 		else
 			find_deps(g, r, r->k->v, seen);
 	}
+	find_split(g);
 	return !g->failed;
 }

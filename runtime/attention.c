@@ -1,25 +1,14 @@
 /* runtime/attention.c - blocked attention and its gradient, one (batch, head) after the other.
  *
  * A tile of rows meets all keys that it may see: scores by a matrix product, one pass of softmax in
- * float32, a second product; the scores are never stored beyond a tile. The backward makes them
- * again from lse. Keys and values that several query heads share (grouped queries) are found by
+ * float32, a second product; the scores are never stored beyond a tile. A bias, mask or window is
+ * read where it lies, along its own dims. The backward makes the scores again from lse. Keys and values that several query heads share (grouped queries) are found by
  * their stride 0; their gradients are summed in a fixed order in float32. */
 #include <math.h>
 
 #include "ir/rng.h"
 #include "runtime/internal.h"
-
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FAST
-#endif
-
-enum { LANES = 16 };
-typedef float vf __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int32_t vi __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-#define AT(p) (*(vf *)(p))
-#define PICK(mask, a, b) ((vf)(((mask) & (vi)(a)) | (~(mask) & (vi)(b))))
+#include "runtime/vector.h"
 
 /* e^x to 1 ulp or so; 0 below -87 and for -inf. x <= 88. A macro, so that no vector is passed. */
 #define VEXP(x, out) do { \
@@ -32,7 +21,7 @@ typedef int32_t vi __attribute__((vector_size(4 * LANES), aligned(4), may_alias)
 	p_ = p_ * r_ + 1.6666665459e-1f; \
 	p_ = p_ * r_ + 5.0000001201e-1f; \
 	p_ = p_ * r_ * r_ + r_ + 1.0f; \
-	(out) = (vf)(((vi)p_ + ((vi)t_ << 23)) & live_); \
+	(out) = (vf)(((vw)p_ + ((vw)t_ << 23)) & (vw)live_); \
 } while (0)
 
 static int64_t round_lanes(int64_t n)
@@ -170,9 +159,10 @@ struct work {
 	struct gemm *g;
 	const struct attention *x;
 	int64_t tile, ld;                 /* rows of a tile; leading dim of scores */
-	float *s, *ds, *keep;             /* scores, their gradient, a row's mask */
+	float *s, *ds, *keep, *slope;     /* scores, their gradient; of a row: the mask, du / d(q.k) */
+	bool plain;                       /* u = scale q.k */
 	float *q, *k, *v, *o, *dov, *dq, *dk, *dvv; /* packed; also accumulators */
-	int64_t at[MAX_LOOPS], off[NAT];  /* where the loops stand; element offsets */
+	int64_t at[MAX_LOOPS], off[NPLACE]; /* where the loops stand; element offsets */
 };
 
 static int64_t width(const struct attention *x, int which)
@@ -216,7 +206,9 @@ static bool work_open(struct work *w, struct gemm *g, const struct attention *x,
 {
 	int64_t cols = x->cols > 0 ? x->cols : 1, wide = x->d > x->dv ? x->d : x->dv;
 
-	*w = (struct work){ .g = g, .x = x };
+	*w = (struct work){ .g = g, .x = x, .plain = !x->cap };
+	for (int k = 0; k < NPLACE - NAT; k++)
+		w->plain &= !x->extra[k].there;
 	w->ld = round_lanes(cols);
 	if (w->ld % 1024 == 0)
 		w->ld += LANES;
@@ -224,13 +216,14 @@ static bool work_open(struct work *w, struct gemm *g, const struct attention *x,
 	w->tile = w->tile < 16 ? 16 : w->tile > 64 ? 64 : w->tile;
 	int64_t scores = w->tile * w->ld, rows = round_lanes(w->tile * wide), keys = round_lanes(cols * wide);
 	float *p = gemm_scratch(g, SCRATCH_ATTENTION,
-				4 * ((backward ? 2 : 1) * scores + w->ld + 4 * rows + (backward ? 4 : 2) * keys));
+				4 * ((backward ? 2 : 1) * scores + 2 * w->ld + 4 * rows + (backward ? 4 : 2) * keys));
 
 	if (!p)
 		return false;
 	w->s = p;
 	w->ds = backward ? (p += scores) : NULL;
 	w->keep = p += scores;
+	w->slope = p += w->ld;
 	w->q = p += w->ld;
 	w->o = p += rows;
 	w->dov = p += rows;
@@ -259,36 +252,143 @@ static uint64_t mask_base(const struct work *w, int64_t row)
 	return i;
 }
 
-/* u = cap tanh(scale s / cap); t keeps 1 - tanh^2 if asked for. */
-static void cap_row(const struct attention *x, float *s, int64_t n, float *t)
-{
-	for (int64_t j = 0; j < n; j++) {
-		float h = tanhf(s[j] * (float)(x->scale / x->cap));
+/* -- what is added to scores, and what hides them -- */
 
-		s[j] = (float)x->cap * h;
-		if (t)
-			t[j] = 1 - h * h;
+static int64_t extra_off(const struct work *w, int which, int64_t row)
+{
+	return w->off[which] + row * w->x->extra[which - NAT].row;
+}
+
+static void add_bias(const struct work *w, void *const *at, int64_t row, float *s, int64_t n)
+{
+	const float *b = (const float *)at[AT_BIAS] + extra_off(w, AT_BIAS, row);
+	int64_t step = w->x->extra[AT_BIAS - NAT].col;
+
+	for (int64_t j = 0; j < n; j++)
+		s[j] += b[j * step];
+}
+
+static void hide(const struct work *w, void *const *at, int64_t row, float *s, int64_t n)
+{
+	const struct attention *x = w->x;
+
+	if (x->extra[AT_MASK - NAT].there) {
+		const uint8_t *m = (const uint8_t *)at[AT_MASK] + extra_off(w, AT_MASK, row);
+		int64_t step = x->extra[AT_MASK - NAT].col;
+
+		for (int64_t j = 0; j < n; j++)
+			s[j] = m[j * step] ? s[j] : -INFINITY;
+	}
+	if (x->extra[AT_WINDOW - NAT].there) {
+		const int32_t *reach = (const int32_t *)at[AT_WINDOW] + extra_off(w, AT_WINDOW, row);
+		int64_t step = x->extra[AT_WINDOW - NAT].col, me = x->row_start + row;
+
+		for (int64_t j = 0; j < n; j++)
+			s[j] = me - j < reach[j * step] ? s[j] : -INFINITY;
 	}
 }
 
-/* Next of the loops whose `keys` is as said; offsets follow. */
-static bool next_loop(struct work *w, bool keys)
+/* q.k of a row becomes u; slope (if not NULL) its derivative by q.k. */
+static void finish_scores(const struct work *w, void *const *at, int64_t row, float *s, int64_t n, float *slope)
+{
+	const struct attention *x = w->x;
+	float scale = (float)x->scale, cap = (float)x->cap;
+
+	if (x->cap)
+		for (int64_t j = 0; j < n; j++) {
+			float h = tanhf(s[j] * (float)(x->scale / x->cap));
+
+			s[j] = cap * h;
+			if (slope)
+				slope[j] = (1 - h * h) * scale;
+		}
+	else
+		for (int64_t j = 0; j < n; j++) {
+			s[j] *= scale;
+			if (slope)
+				slope[j] = scale;
+		}
+	if (x->extra[AT_BIAS - NAT].there)
+		add_bias(w, at, row, s, n);
+	hide(w, at, row, s, n);
+}
+
+/* dbias += g, along the dims that it has. */
+static void grow_dbias(const struct work *w, void *const *at, int64_t row, const float *g, int64_t n)
+{
+	int64_t step = w->x->extra[AT_DBIAS - NAT].col;
+
+	if (!w->x->extra[AT_DBIAS - NAT].there)
+		return;
+	float *b = (float *)at[AT_DBIAS] + extra_off(w, AT_DBIAS, row), sum = 0;
+
+	for (int64_t j = 0; j < n && step; j++)
+		b[j * step] += g[j];
+	for (int64_t j = 0; j < n && !step; j++)
+		sum += g[j];
+	if (!step)
+		b[0] += sum;
+}
+
+static void zero_dbias(const struct attention *x, void *const *at)
+{
+	const struct extra *b = &x->extra[AT_DBIAS - NAT];
+	struct nest l = { .nd = x->nloop + 2 };
+
+	if (!b->there)
+		return;
+	for (int i = 0; i < x->nloop; i++) {
+		l.n[i] = b->loop[i] ? x->n[i] : 1;
+		l.ds[i] = b->loop[i];
+	}
+	l.n[x->nloop] = b->row ? x->rows : 1;
+	l.ds[x->nloop] = b->row;
+	l.n[x->nloop + 1] = b->col ? x->cols : 1;
+	l.ds[x->nloop + 1] = b->col;
+	nest_fill(&l, F32, at[AT_DBIAS], 0);
+}
+
+static void step_loop(struct work *w, int loop, int64_t by)
+{
+	for (int k = 0; k < NAT; k++)
+		w->off[k] += by * w->x->stride[k][loop];
+	for (int k = NAT; k < NPLACE; k++)
+		w->off[k] += by * w->x->extra[k - NAT].loop[loop];
+}
+
+/* Next of the loops that only queries have; offsets follow. */
+static bool next_queries(struct work *w)
 {
 	const struct attention *x = w->x;
 
 	for (int i = x->nloop - 1; i >= 0; i--) {
-		if (x->keys[i] != keys)
+		if (x->keys[i])
 			continue;
 		int64_t by = ++w->at[i] < x->n[i] ? 1 : 1 - x->n[i];
 
 		if (by != 1)
 			w->at[i] = 0;
-		for (int k = 0; k < NAT; k++)
-			w->off[k] += by * x->stride[k][i];
+		step_loop(w, i, by);
 		if (by == 1)
 			return true;
 	}
 	return false;
+}
+
+/* To the i-th of the loops over keys, the first queries there. */
+static void seek(struct work *w, int64_t i)
+{
+	const struct attention *x = w->x;
+
+	memset(w->at, 0, sizeof w->at);
+	memset(w->off, 0, sizeof w->off);
+	for (int l = x->nloop - 1; l >= 0; l--) {
+		if (!x->keys[l])
+			continue;
+		w->at[l] = i % x->n[l];
+		i /= x->n[l];
+		step_loop(w, l, w->at[l]);
+	}
 }
 
 /* Is there nothing to do? A loop that only queries have, of no steps, leaves no rows. */
@@ -307,15 +407,15 @@ static bool empty(struct attention *x)
 
 /* -- forward -- */
 
-static void forward_row(struct work *w, int64_t row, float *s, int64_t cols, float *lse, float *inverse)
+static void forward_row(struct work *w, void *const *at, int64_t row, float *s, int64_t cols, float *lse, float *inverse)
 {
 	const struct attention *x = w->x;
 	int64_t n = seen(x, row);
 	float sum = 0, top;
 
-	if (x->cap)
-		cap_row(x, s, n, NULL);
-	top = softmax_row(s, n, x->cap ? 1 : (float)x->scale, &sum);
+	if (!w->plain)
+		finish_scores(w, at, row, s, n, NULL);
+	top = softmax_row(s, n, w->plain ? (float)x->scale : 1, &sum);
 	*lse = n > 0 ? top + logf(sum) : -INFINITY;
 	*inverse = sum > 0 ? 1 / sum : n > 0 ? sum : 0;
 	if (x->p > 0 && n > 0) {
@@ -337,7 +437,7 @@ static bool forward_tile(struct work *w, void *const *at, int64_t r, int64_t n, 
 	if (cols > 0 && !gemm_f32(w->g, false, true, n, cols, x->d, q.x, q.ld, k.x, k.ld, 0, w->s, w->ld))
 		return false;
 	for (int64_t i = 0; i < n; i++)
-		forward_row(w, r + i, w->s + i * w->ld, cols, &lse[(r + i) * x->row_stride[AT_LSE]], &inverse[i]);
+		forward_row(w, at, r + i, w->s + i * w->ld, cols, &lse[(r + i) * x->row_stride[AT_LSE]], &inverse[i]);
 	if (cols <= 0)
 		memset(w->o, 0, (size_t)(n * x->dv) * sizeof *w->o);
 	else if (!gemm_f32(w->g, false, false, n, x->dv, cols, w->s, w->ld, v.x, v.ld, 0, w->o, x->dv))
@@ -348,27 +448,19 @@ static bool forward_tile(struct work *w, void *const *at, int64_t r, int64_t n, 
 	return true;
 }
 
-bool attention_forward(struct gemm *g, const struct attention *given, void *const *at)
+static bool forward_keys(struct work *w, void *const *at)
 {
-	struct attention copy = *given, *x = &copy;
-	struct work w;
+	const struct attention *x = w->x;
+	struct mat k = matrix(w, at, AT_K, 0, x->cols, w->k), v = matrix(w, at, AT_V, 0, x->cols, w->v);
 
-	if (empty(x) || x->rows <= 0)
-		return true;
-	if (!work_open(&w, g, x, false))
-		return false;
 	do {
-		struct mat k = matrix(&w, at, AT_K, 0, x->cols, w.k), v = matrix(&w, at, AT_V, 0, x->cols, w.v);
+		for (int64_t r = 0; r < x->rows; r += w->tile) {
+			int64_t n = x->rows - r < w->tile ? x->rows - r : w->tile;
 
-		do {
-			for (int64_t r = 0; r < x->rows; r += w.tile) {
-				int64_t n = x->rows - r < w.tile ? x->rows - r : w.tile;
-
-				if (!forward_tile(&w, at, r, n, k, v))
-					return false;
-			}
-		} while (next_loop(&w, false));
-	} while (next_loop(&w, true));
+			if (!forward_tile(w, at, r, n, k, v))
+				return false;
+		}
+	} while (next_queries(w));
 	return true;
 }
 
@@ -384,13 +476,12 @@ static float dot(const float *a, const float *b, int64_t n)
 }
 
 /* s: scores in, what multiplies do out; ds: the gradient of what is softmaxed in, of the scores out. */
-static void backward_row(struct work *w, int64_t row, float *s, float *ds, int64_t cols, float lse, float d)
+static void backward_row(struct work *w, void *const *at, int64_t row, float *s, float *ds, int64_t cols, float lse,
+			 float d)
 {
 	const struct attention *x = w->x;
-	int64_t n = seen(x, row);
+	int64_t n = lse == -INFINITY ? 0 : seen(x, row);
 
-	if (n > 0 && x->cap)
-		cap_row(x, s, n, NULL);
 	if (n > 0) {
 		float *keep = w->keep;
 
@@ -398,16 +489,13 @@ static void backward_row(struct work *w, int64_t row, float *s, float *ds, int64
 			mask_row(x, keep, n, mask_base(w, row));
 			mul_row(ds, keep, n);
 		}
-		if (x->cap) { /* the mask has been used on ds; 1 - tanh^2 goes in by u = cap tanh */
-			for (int64_t j = 0; j < n; j++) {
-				float h = s[j] / (float)x->cap, p = expf(s[j] - lse);
-
-				ds[j] = p * (ds[j] - d) * (1 - h * h) * (float)x->scale;
-				s[j] = p;
-			}
-		} else {
-			exp_row(s, n, (float)x->scale, lse);
-			grad_row(ds, s, n, d, (float)x->scale);
+		if (!w->plain)
+			finish_scores(w, at, row, s, n, w->slope);
+		exp_row(s, n, w->plain ? (float)x->scale : 1, lse);
+		grad_row(ds, s, n, d, w->plain ? (float)x->scale : 1);
+		if (!w->plain) {
+			grow_dbias(w, at, row, ds, n);
+			mul_row(ds, w->slope, n);
 		}
 		if (x->p > 0)
 			mul_row(s, keep, n);
@@ -435,7 +523,7 @@ static bool backward_tile(struct work *w, void *const *at, int64_t r, int64_t n,
 	    !gemm_f32(w->g, false, true, n, cols, dv, g.x, g.ld, v.x, v.ld, 0, w->ds, ld))
 		return false;
 	for (int64_t i = 0; i < n; i++)
-		backward_row(w, r + i, w->s + i * ld, w->ds + i * ld, cols, lse[(r + i) * x->row_stride[AT_LSE]],
+		backward_row(w, at, r + i, w->s + i * ld, w->ds + i * ld, cols, lse[(r + i) * x->row_stride[AT_LSE]],
 			     dot(o.x + i * o.ld, g.x + i * g.ld, dv));
 	if (!gemm_f32(w->g, true, false, cols, dv, n, w->s, ld, g.x, g.ld, 1, w->dvv, dv) ||
 	    !gemm_f32(w->g, true, false, cols, d, n, w->ds, ld, q.x, q.ld, 1, w->dk, d) ||
@@ -445,30 +533,80 @@ static bool backward_tile(struct work *w, void *const *at, int64_t r, int64_t n,
 	return true;
 }
 
-bool attention_backward(struct gemm *g, const struct attention *given, void *const *at)
+static bool backward_keys(struct work *w, void *const *at)
 {
-	struct attention copy = *given, *x = &copy;
+	const struct attention *x = w->x;
+	struct mat k = matrix(w, at, AT_K, 0, x->cols, w->k), v = matrix(w, at, AT_V, 0, x->cols, w->v);
+
+	memset(w->dk, 0, (size_t)(x->cols * x->d) * sizeof *w->dk);
+	memset(w->dvv, 0, (size_t)(x->cols * x->dv) * sizeof *w->dvv);
+	do {
+		for (int64_t r = 0; r < x->rows; r += w->tile) {
+			int64_t n = x->rows - r < w->tile ? x->rows - r : w->tile;
+
+			if (!backward_tile(w, at, r, n, k, v))
+				return false;
+		}
+	} while (next_queries(w));
+	put(w, at, AT_DK, 0, x->cols, w->dk);
+	put(w, at, AT_DV, 0, x->cols, w->dvv);
+	return true;
+}
+
+/* -- both: sets of keys shared out among the threads of the rank -- */
+
+struct job {
+	struct gemm *g;
+	const struct attention *x;
+	void *const *at;
+	bool backward, ok[64];
+	int64_t sets;
+};
+
+static void run_part(void *arg, int me, int n)
+{
+	struct job *j = arg;
 	struct work w;
 
-	if (empty(x))
+	j->ok[me] = work_open(&w, gemm_of(j->g, me), j->x, j->backward);
+	for (int64_t i = j->sets * me / n; j->ok[me] && i < j->sets * (me + 1) / n; i++) {
+		seek(&w, i);
+		j->ok[me] = j->backward ? backward_keys(&w, j->at) : forward_keys(&w, j->at);
+	}
+}
+
+static bool run(struct gemm *g, const struct attention *given, void *const *at, bool backward)
+{
+	struct attention x = *given;
+	struct job j = { .g = g, .x = &x, .at = at, .backward = backward, .sets = 1 };
+	int n = team_size(gemm_threads(g));
+
+	if (backward)
+		zero_dbias(given, at);
+	if (empty(&x) || (!backward && x.rows <= 0))
 		return true;
-	if (!work_open(&w, g, x, true))
-		return false;
-	do {
-		struct mat k = matrix(&w, at, AT_K, 0, x->cols, w.k), v = matrix(&w, at, AT_V, 0, x->cols, w.v);
-
-		memset(w.dk, 0, (size_t)(x->cols * x->d) * sizeof *w.dk);
-		memset(w.dvv, 0, (size_t)(x->cols * x->dv) * sizeof *w.dvv);
-		do {
-			for (int64_t r = 0; r < x->rows; r += w.tile) {
-				int64_t n = x->rows - r < w.tile ? x->rows - r : w.tile;
-
-				if (!backward_tile(&w, at, r, n, k, v))
-					return false;
-			}
-		} while (next_loop(&w, false));
-		put(&w, at, AT_DK, 0, x->cols, w.dk);
-		put(&w, at, AT_DV, 0, x->cols, w.dvv);
-	} while (next_loop(&w, true));
+	for (int i = 0; i < x.nloop; i++) {
+		j.sets *= x.keys[i] ? x.n[i] : 1;
+		if (backward && x.extra[AT_DBIAS - NAT].there && !x.extra[AT_DBIAS - NAT].loop[i])
+			n = 1; /* all sets of keys add to one bias */
+	}
+	if (n == 1 || n > (int)LEN(j.ok) || j.sets == 1) {
+		run_part(&j, 0, 1);
+		return j.ok[0];
+	}
+	team_run(gemm_threads(g), run_part, &j);
+	for (int i = 0; i < n; i++)
+		if (!j.ok[i])
+			return gemm_failed(g, gemm_of(g, i));
 	return true;
+}
+
+bool attention_forward(struct gemm *g, const struct attention *x, void *const *at)
+{
+	return run(g, x, at, false);
+}
+
+bool attention_backward(struct gemm *g, const struct attention *x, void *const *at)
+{
+	return run(g, x, at, true);
 }

@@ -1,9 +1,7 @@
 /* runtime/exec.c - every rank is a thread that runs the program of the plan, one step at a time. */
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "runtime/exec.h"
 
@@ -69,14 +67,14 @@ static bool run_attention(struct rank *r, const struct instr *i)
 	const struct module *m = r->rt->m;
 	struct attention x = a->x;
 	struct extent row = { 0, 1, 1 };
-	void *p[NAT] = { 0 };
+	void *p[NPLACE] = { 0 };
 
 	if (a->row != NODIM)
 		row = rank_extent(m, a->row, &a->row_on, r->coord);
 	x.rows = row.valid;
 	x.cols = dim_size(m, a->col);
 	x.d = dim_size(m, a->dim);
-	x.dv = a->own == NODIM ? 1 : dim_size(m, a->own);
+	x.dv = a->own == NODIM ? 1 : valid(r, a->own, &a->own_on);
 	x.row_start = row.start;
 	x.causal = a->causal;
 	x.p = r->env.training ? x.p : 0;
@@ -90,10 +88,8 @@ static bool run_attention(struct rank *r, const struct instr *i)
 		x.n[k] = e.valid;
 		x.rng_base += (uint64_t)e.start * x.rng_loop[k];
 	}
-	int first = a->backward ? AT_DQ : AT_O;
-
-	for (int w = 0; w < (a->backward ? NAT : AT_DO); w++)
-		p[w] = at(r, &i->at[w < first ? w : a->nin + w - first]);
+	for (int w = 0; w < NPLACE; w++)
+		p[w] = a->slot[w] < 0 ? NULL : at(r, &i->at[a->slot[w]]);
 	bool ok = a->backward ? attention_backward(r->gemm, &x, p) : attention_forward(r->gemm, &x, p);
 
 	return ok || broken(r, i->op, gemm_error(r->gemm));
@@ -121,9 +117,9 @@ static void move(struct rank *r, const struct mover *m, char *to, const char *fr
 	if (m->mode == MODE_FILL && off_zero(r, m->axes))
 		nest_fill(&l, m->ddt, to, m->fill);
 	else if (m->mode == MODE_ADD && r->mb > 0)
-		nest_add(&l, m->ddt, to, from);
+		nest_add_by(r->team, &l, m->ddt, to, from);
 	else
-		nest_copy(&l, m->ddt, to, m->sdt, from);
+		nest_copy_by(r->team, &l, m->ddt, to, m->sdt, from);
 }
 
 static void run_move(struct rank *r, const struct move *mv)
@@ -295,23 +291,13 @@ static void run_step(struct rank *r)
 	comm_done(rt->comm);
 }
 
-/* oneDNN's threads, by OpenMP, which it brings along. */
-static void set_threads(int n)
-{
-	void (*set)(int);
-
-	*(void **)&set = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-	if (set)
-		set(n);
-}
-
 static void *rank_main(void *arg)
 {
 	struct rank *r = arg;
 	struct runtime *rt = r->rt;
 	uint64_t turn = 0;
 
-	set_threads(rt->threads);
+	one_thread_each();
 	for (;;) {
 		pthread_mutex_lock(&rt->lock);
 		while (rt->turn == turn && !rt->stop)
@@ -322,12 +308,25 @@ static void *rank_main(void *arg)
 		pthread_mutex_unlock(&rt->lock);
 		if (stop)
 			return NULL;
-		run_step(r);
+		rt->what(r);
 		pthread_mutex_lock(&rt->lock);
 		if (--rt->busy == 0)
 			pthread_cond_signal(&rt->ended);
 		pthread_mutex_unlock(&rt->lock);
 	}
+}
+
+bool threads_run(struct runtime *r, void (*what)(struct rank *))
+{
+	pthread_mutex_lock(&r->lock);
+	r->what = what;
+	r->busy = r->nrank;
+	r->turn++;
+	pthread_cond_broadcast(&r->go);
+	while (r->busy)
+		pthread_cond_wait(&r->ended, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+	return true;
 }
 
 bool rt_step(struct runtime *r, int64_t step, bool training, struct diag *d)
@@ -338,15 +337,9 @@ bool rt_step(struct runtime *r, int64_t step, bool training, struct diag *d)
 		return diag_error(d, (struct span){ 0 }, "the run has ended: %s", comm_error(r->comm, &at));
 	}
 	comm_begin(r->comm);
-	pthread_mutex_lock(&r->lock);
 	r->step = step;
 	r->training = training;
-	r->busy = r->nrank;
-	r->turn++;
-	pthread_cond_broadcast(&r->go);
-	while (r->busy)
-		pthread_cond_wait(&r->ended, &r->lock);
-	pthread_mutex_unlock(&r->lock);
+	threads_run(r, run_step);
 	if (comm_failed(r->comm)) {
 		struct span at;
 		const char *why = comm_error(r->comm, &at);
@@ -375,10 +368,8 @@ int64_t rt_peak_bytes(struct runtime *r, int64_t rank)
 
 bool threads_start(struct runtime *rt, struct diag *d)
 {
-	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	pthread_attr_t attr;
 
-	rt->threads = cores > rt->nrank ? (int)(cores / rt->nrank) : 1;
 	if (pthread_attr_init(&attr) != 0)
 		return diag_error(d, (struct span){ 0 }, "threads can't be made");
 	pthread_attr_setstacksize(&attr, 16 << 20);

@@ -4,6 +4,9 @@
 #include "runtime/internal.h"
 
 bool threads_start(struct runtime *rt, struct diag *d);
+bool threads_run(struct runtime *rt, void (*what)(struct rank *)); /* in every rank's thread; true */
+void init_first(struct rank *r);  /* open.c: buffers of which it holds the first copy */
+void init_copies(struct rank *r); /* the others */
 void threads_stop(struct runtime *rt);
 
 #endif

@@ -31,8 +31,19 @@ struct gemm {
 	dnnl_stream_t stream;
 	struct primitive *table;
 	uint32_t n, cap;
+	bool bf16; /* products of bf16 are fast; else they are taken in float32 */
+	struct team *team;
+	struct gemm **of; /* of the team's threads, this one first */
 	char error[160];
 };
+
+/* Without AMX, oneDNN's bf16 products run at half the speed of float32 (measured: 80 and 150 GF/s). */
+static bool has_matrix_units(void)
+{
+	const char *want = getenv("PTC_BF16_GEMM");
+
+	return want ? *want == '1' : (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
+}
 
 struct gemm *gemm_open(int64_t limit)
 {
@@ -42,6 +53,7 @@ struct gemm *gemm_open(int64_t limit)
 		return NULL;
 	g->limit = limit;
 	g->cap = 64;
+	g->bf16 = has_matrix_units();
 	g->table = calloc(g->cap, sizeof *g->table);
 	if (!g->table || dnnl_engine_create(&g->engine, dnnl_cpu, 0) != dnnl_success ||
 	    dnnl_stream_create(&g->stream, g->engine, dnnl_stream_default_flags) != dnnl_success) {
@@ -49,6 +61,38 @@ struct gemm *gemm_open(int64_t limit)
 		return NULL;
 	}
 	return g;
+}
+
+struct gemm *gemm_team(int64_t limit, struct team *team)
+{
+	int n = team_size(team);
+	struct gemm *g = gemm_open(limit / n);
+
+	if (!g || n == 1)
+		return g;
+	g->of = calloc((size_t)n, sizeof(struct gemm *));
+	if (!g->of) {
+		gemm_close(g);
+		return NULL;
+	}
+	g->team = team;
+	g->of[0] = g;
+	for (int i = 1; i < n; i++)
+		if (!(g->of[i] = gemm_open(limit / n))) {
+			gemm_close(g);
+			return NULL;
+		}
+	return g;
+}
+
+struct gemm *gemm_of(struct gemm *g, int i)
+{
+	return g->of ? g->of[i] : g;
+}
+
+struct team *gemm_threads(const struct gemm *g)
+{
+	return g->team;
 }
 
 static void primitive_free(struct primitive *p)
@@ -64,6 +108,9 @@ void gemm_close(struct gemm *g)
 {
 	if (!g)
 		return;
+	for (int i = 1; g->of && i < team_size(g->team); i++)
+		gemm_close(g->of[i]);
+	free(g->of);
 	for (uint32_t i = 0; g->table && i < g->cap; i++)
 		if (g->table[i].used)
 			primitive_free(&g->table[i]);
@@ -80,6 +127,13 @@ void gemm_close(struct gemm *g)
 const char *gemm_error(const struct gemm *g)
 {
 	return g->error;
+}
+
+bool gemm_failed(struct gemm *g, const struct gemm *helper)
+{
+	if (helper != g)
+		memcpy(g->error, helper->error, sizeof g->error);
+	return false;
 }
 
 int64_t gemm_bytes(const struct gemm *g)
@@ -360,19 +414,72 @@ static bool choose(const struct rings *by, struct choice *best)
 	return best->work > 0;
 }
 
+/* One matrix product, row-major. */
+struct job {
+	struct gemm *g;
+	bool ta, tb, add, ok[64];
+	int64_t m, n, k, lda, ldb, ldc;
+	enum dtype dt, cdt;
+	const char *a, *b;
+	char *c;
+};
+
+static bool run_job(struct gemm *g, const struct job *j)
+{
+	if (j->m <= 0 || j->n <= 0)
+		return true;
+	if (j->dt == F32)
+		return gemm_f32(g, j->ta, j->tb, j->m, j->n, j->k, (const float *)j->a, j->lda, (const float *)j->b, j->ldb,
+				j->add, (float *)j->c, j->ldc);
+	return gemm_bf16(g, j->ta, j->tb, j->m, j->n, j->k, (const uint16_t *)j->a, j->lda, (const uint16_t *)j->b,
+			 j->ldb, j->add, j->cdt, j->c, j->ldc);
+}
+
+/* Thread `me`'s rows or columns, whichever there are more of. */
+static void run_part(void *arg, int me, int n)
+{
+	struct job *all = arg, j = *all;
+	bool rows = j.m >= j.n;
+	int64_t size = rows ? j.m : j.n, part = (ceil_div(size, n) + 15) / 16 * 16, from = me * part;
+	int64_t es = dtype_bytes(j.dt), left = size - from < part ? size - from : part;
+
+	if (rows) {
+		j.m = left;
+		j.a += from * (j.ta ? 1 : j.lda) * es;
+		j.c += from * j.ldc * dtype_bytes(j.cdt);
+	} else {
+		j.n = left;
+		j.b += from * (j.tb ? j.ldb : 1) * es;
+		j.c += from * dtype_bytes(j.cdt);
+	}
+	all->ok[me] = run_job(gemm_of(j.g, me), &j);
+}
+
 static bool product(struct gemm *g, const struct choice *c, const struct contraction *x, const char *a,
 		    const char *b, char *o, bool add)
 {
-	const char *l = c->swap ? b : a, *r = c->swap ? a : b;
-	bool tl = c->swap ? !c->tb : c->ta, tr = c->swap ? !c->ta : c->tb;
-	int64_t m = c->swap ? c->n : c->m, n = c->swap ? c->m : c->n;
-	int64_t ldl = c->swap ? c->ldb : c->lda, ldr = c->swap ? c->lda : c->ldb;
+	struct job j = { .g = g, .ta = c->ta, .tb = c->tb, .add = add, .m = c->m, .n = c->n, .k = c->k, .lda = c->lda,
+			 .ldb = c->ldb, .ldc = c->ldc, .dt = x->dt[0], .cdt = x->dt[2], .a = a, .b = b, .c = o };
 
-	if (x->dt[0] == F32)
-		return gemm_f32(g, tl, tr, m, n, c->k, (const float *)l, ldl, (const float *)r, ldr, add, (float *)o,
-				c->ldc);
-	return gemm_bf16(g, tl, tr, m, n, c->k, (const uint16_t *)l, ldl, (const uint16_t *)r, ldr, add, x->dt[2], o,
-			 c->ldc);
+	if (c->swap) { /* the transposed product */
+		j.ta = !c->tb;
+		j.tb = !c->ta;
+		j.m = c->n;
+		j.n = c->m;
+		j.lda = c->ldb;
+		j.ldb = c->lda;
+		j.a = b;
+		j.b = a;
+	}
+	int n = team_size(g->team);
+
+	if (n == 1 || n > (int)LEN(j.ok) || c->work < 1 << 18)
+		return run_job(g, &j);
+	team_run(g->team, run_part, &j);
+	for (int i = 0; i < n; i++)
+		if (!j.ok[i])
+			return gemm_failed(g, gemm_of(g, i));
+	return true;
 }
 
 /* The loops around the product; sums innermost, the first of them with x->add. */
@@ -417,6 +524,8 @@ static bool around(struct gemm *g, const struct contraction *x, const struct rin
 }
 
 /* -- the ways that always work -- */
+
+enum { COPIED = 48 << 20 }; /* bytes that are copied at once */
 
 /* Plain loops in double: odd types, sums over a loop of one operand. */
 static void plain(const struct contraction *x, const void *a, const void *b, void *c)
@@ -463,6 +572,32 @@ static void plain(const struct contraction *x, const void *a, const void *b, voi
 	}
 }
 
+/* The same in the order of memory: a conversion. */
+static struct nest in_order(const struct contraction *x, struct contraction *y, int which)
+{
+	struct nest l = { 0 };
+	int64_t s = 1;
+	int idx[3 * MAX_DIMS];
+
+	for (int i = 0; i < x->nd; i++) {
+		if (!x->has[which][i])
+			continue;
+		int k = l.nd++;
+
+		for (; k > 0 && x->stride[which][idx[k - 1]] < x->stride[which][i]; k--)
+			idx[k] = idx[k - 1];
+		idx[k] = i;
+	}
+	for (int k = l.nd - 1; k >= 0; k--) {
+		l.n[k] = x->n[idx[k]];
+		l.ds[k] = s;
+		l.ss[k] = x->stride[which][idx[k]];
+		y->stride[which][idx[k]] = s;
+		s *= x->n[idx[k]];
+	}
+	return l;
+}
+
 /* The nest between operand `which` and its packed layout; y gets the packed strides. Order of loops:
  * batch, then those of `first`, then the rest (rows before sums and so on). */
 static struct nest packing(const struct contraction *x, struct contraction *y, int which, int first, int second)
@@ -500,39 +635,134 @@ static int64_t nest_count(const struct nest *l)
 	return n;
 }
 
-/* Operands copied to [batch, rows, sums] and [batch, sums, columns], the result made as [batch, rows,
- * columns] float32 and copied out. */
-static bool packed(struct gemm *g, const struct contraction *x, const void *a, const void *b, void *c)
+static bool by_halves(struct gemm *g, const struct contraction *x, const char *a, const char *b, char *c,
+		      bool reorder);
+
+/* Operands copied in float32 where they are not; to [batch, rows, sums] and [batch, sums, columns] if
+ * they must be reordered, the result then made as [batch, rows, columns]. */
+static bool packed(struct gemm *g, const struct contraction *x, const void *a, const void *b, void *c, bool reorder)
 {
 	struct contraction y = *x;
-	struct nest la = packing(x, &y, 0, 2, 1), lb = packing(x, &y, 1, 0, 2), lc = packing(x, &y, 2, 0, 1), back = lc;
-	enum dtype dt = x->dt[0] == x->dt[1] ? x->dt[0] : F32;
-	float *pa = gemm_scratch(g, SCRATCH_A, nest_count(&la) * dtype_bytes(dt));
-	float *pb = gemm_scratch(g, SCRATCH_B, nest_count(&lb) * dtype_bytes(dt));
-	float *pc = gemm_scratch(g, SCRATCH_C, nest_count(&lc) * 4);
+	const void *from[2] = { a, b }, *at[2] = { a, b };
+	struct nest l, lc;
+	void *out = c;
 	struct rings by[NKINDS];
 	struct choice best;
 
-	if (!pa || !pb || !pc)
-		return false;
-	nest_copy(&la, dt, pa, x->dt[0], a);
-	nest_copy(&lb, dt, pb, x->dt[1], b);
-	y.dt[0] = y.dt[1] = dt;
+	for (int k = 0; k < 2; k++) {
+		if (!reorder && x->dt[k] == F32)
+			continue;
+		l = reorder ? packing(x, &y, k, k ? 0 : 2, k ? 2 : 1) : in_order(x, &y, k);
+		void *room = gemm_scratch(g, k ? SCRATCH_B : SCRATCH_A, nest_count(&l) * 4);
+
+		if (!room)
+			return false;
+		nest_copy_by(g->team, &l, F32, room, x->dt[k], from[k]);
+		at[k] = room;
+		y.dt[k] = F32;
+	}
+	lc = reorder ? packing(x, &y, 2, 0, 1) : in_order(x, &y, 2);
 	y.dt[2] = F32;
-	y.add = false;
+	if (!reorder && x->dt[2] == F32) {
+		memcpy(y.stride[2], x->stride[2], sizeof y.stride[2]);
+	} else {
+		y.add = false;
+		if (!(out = gemm_scratch(g, SCRATCH_C, nest_count(&lc) * 4)))
+			return false;
+	}
 	if (!classify(&y, by) || !choose(by, &best)) {
+		if (!reorder)
+			return by_halves(g, x, a, b, c, true);
 		plain(x, a, b, c);
 		return true;
 	}
-	if (!around(g, &y, by, &best, (char *)pa, (char *)pb, (char *)pc))
+	if (!around(g, &y, by, &best, at[0], at[1], out))
 		return false;
+	if (out == c)
+		return true;
+	struct nest back = lc;
+
 	memcpy(back.ds, lc.ss, sizeof back.ds);
 	memcpy(back.ss, lc.ds, sizeof back.ss);
 	if (x->add)
-		nest_add(&back, F32, c, pc);
+		nest_add_by(g->team, &back, F32, c, out);
 	else
-		nest_copy(&back, x->dt[2], c, F32, pc);
+		nest_copy_by(g->team, &back, x->dt[2], c, F32, out);
 	return true;
+}
+
+/* Of operand k as float32. */
+static int64_t bytes_of(const struct contraction *x, int k)
+{
+	int64_t n = 4;
+
+	for (int i = 0; i < x->nd; i++)
+		n *= x->has[k][i] ? x->n[i] : 1;
+	return n;
+}
+
+/* Bytes of scratch that packed() takes. */
+static int64_t appetite(const struct contraction *x, bool reorder)
+{
+	int64_t sum = 0;
+
+	for (int k = 0; k < 3; k++)
+		sum += reorder || x->dt[k] != F32 ? bytes_of(x, k) : 0;
+	return sum;
+}
+
+/* The longest loop (of the result). */
+static int longest(const struct contraction *x, bool result)
+{
+	int d = -1;
+
+	for (int i = 0; i < x->nd; i++)
+		if ((x->has[2][i] || !result) && (d < 0 || x->n[i] > x->n[d]))
+			d = i;
+	return d;
+}
+
+/* A bf16 result whose sum is taken in parts: made in float32 first. */
+static bool widened(struct gemm *g, const struct contraction *x, const char *a, const char *b, char *c, bool reorder)
+{
+	struct contraction y = *x;
+	struct nest l = in_order(x, &y, 2), back = l;
+	char *out = gemm_scratch(g, SCRATCH_OUT, nest_count(&l) * 4);
+
+	y.dt[2] = F32;
+	if (!out || !by_halves(g, &y, a, b, out, reorder))
+		return false;
+	memcpy(back.ds, l.ss, sizeof back.ds);
+	memcpy(back.ss, l.ds, sizeof back.ss);
+	nest_copy_by(g->team, &back, x->dt[2], c, F32, out);
+	return true;
+}
+
+/* Cuts the longest loop in two until what is copied at once is small. */
+static bool by_halves(struct gemm *g, const struct contraction *x, const char *a, const char *b, char *c,
+		      bool reorder)
+{
+	int64_t most = g->limit / 4 < COPIED ? g->limit / 4 : COPIED; /* each of four */
+	int d = longest(x, false);
+
+	if (d < 0 || appetite(x, reorder) <= most || x->n[d] < 2)
+		return packed(g, x, a, b, c, reorder);
+	if (!x->has[2][d] && x->dt[2] != F32) {
+		if (bytes_of(x, 2) <= most / 2)
+			return widened(g, x, a, b, c, reorder);
+		d = longest(x, true);
+	}
+	struct contraction l = *x, r = *x;
+
+	l.n[d] = (x->n[d] / 2 + 31) / 32 * 32 < x->n[d] ? (x->n[d] / 2 + 31) / 32 * 32 : x->n[d] / 2;
+	r.n[d] = x->n[d] - l.n[d];
+	if (!x->has[2][d])
+		r.add = true;
+	int64_t off[3];
+
+	for (int k = 0; k < 3; k++)
+		off[k] = x->has[k][d] ? l.n[d] * x->stride[k][d] * dtype_bytes(x->dt[k]) : 0;
+	return by_halves(g, &l, a, b, c, reorder) && by_halves(g, &r, a + off[0], b + off[1], c + off[2], reorder);
 }
 
 static void clear(const struct contraction *x, void *c)
@@ -563,8 +793,11 @@ bool contract(struct gemm *g, const struct contraction *x, const void *a, const 
 		plain(x, a, b, c);
 		return true;
 	}
-	if (x->dt[0] != x->dt[1] || (x->dt[0] == F32 && x->dt[2] != F32) || !choose(by, &best) ||
-	    (x->dt[2] != F32 && by[SUM].n > 1))
-		return packed(g, x, a, b, c);
+	bool native = x->dt[0] == x->dt[1] && (x->dt[0] == F32 ? x->dt[2] == F32 : g->bf16);
+
+	if (!native)
+		return by_halves(g, x, a, b, c, false);
+	if (!choose(by, &best) || (x->dt[2] != F32 && by[SUM].n > 1))
+		return by_halves(g, x, a, b, c, true);
 	return around(g, x, by, &best, a, b, c);
 }

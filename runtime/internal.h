@@ -12,6 +12,15 @@
 
 enum { MAX_NEST = 8 };
 
+/* -- team.c: threads that help a rank -- */
+struct team;
+typedef void team_fn(void *arg, int me, int n); /* me: 0..n-1; 0 is the caller */
+struct team *team_open(int n);
+void team_run(struct team *t, team_fn *fn, void *arg);
+int team_size(const struct team *t); /* NULL: 1 */
+void team_close(struct team *t);
+void one_thread_each(void);          /* oneDNN, when called from this thread */
+
 /* -- nest.c: strided loops -- */
 
 /* n[i] steps of ds[i] elements in the destination, ss[i] in the source; outermost first. */
@@ -23,6 +32,8 @@ void nest_simplify(struct nest *l); /* drops loops of one step, merges what is c
 bool nest_empty(const struct nest *l);
 void nest_copy(const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src);
 void nest_add(const struct nest *l, enum dtype dt, void *dst, const void *src); /* dst += src */
+void nest_copy_by(struct team *t, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src);
+void nest_add_by(struct team *t, const struct nest *l, enum dtype dt, void *dst, const void *src);
 void nest_fill(const struct nest *l, enum dtype dt, void *dst, double x);       /* by ds */
 double nest_load(enum dtype dt, const void *p, int64_t i); /* element i of p */
 void nest_store(enum dtype dt, void *p, int64_t i, double x);
@@ -47,13 +58,18 @@ static inline uint16_t float_bf16(float x)
 
 /* -- gemm.c: contractions by oneDNN -- */
 
-/* One thread's primitives and scratch memory. limit: bytes of scratch it may hold. */
+/* One thread's primitives and scratch memory. limit: bytes of scratch it may hold. With a team of n
+ * threads there are n of them, which share the limit; gemm_of gives thread i's. */
 struct gemm;
 struct gemm *gemm_open(int64_t limit);
+struct gemm *gemm_team(int64_t limit, struct team *team);
+struct gemm *gemm_of(struct gemm *g, int i);
+struct team *gemm_threads(const struct gemm *g);
 void gemm_close(struct gemm *g);
 const char *gemm_error(const struct gemm *g); /* of the last call that failed */
+bool gemm_failed(struct gemm *g, const struct gemm *helper); /* takes its error over; false */
 int64_t gemm_bytes(const struct gemm *g);     /* scratch held */
-enum { SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_PACK, SCRATCH_CARRY, SCRATCH_ATTENTION, NSCRATCH };
+enum { SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_OUT, SCRATCH_PACK, SCRATCH_CARRY, SCRATCH_ATTENTION, NSCRATCH };
 void *gemm_scratch(struct gemm *g, int slot, int64_t bytes); /* 64-byte aligned; NULL: over the limit */
 
 /* c[..] (+)= sum a[..] b[..] over nd loops; an operand that lacks a loop has has[] false there. */
@@ -75,7 +91,14 @@ bool gemm_bf16(struct gemm *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k
 /* -- attention.c -- */
 
 enum { AT_Q, AT_K, AT_V, AT_O, AT_LSE, AT_DO, AT_DQ, AT_DK, AT_DV, NAT };
+enum { AT_BIAS = NAT, AT_MASK, AT_WINDOW, AT_DBIAS, NPLACE }; /* f32, bool, int, f32 */
 enum { MAX_LOOPS = 8 };
+
+/* A bias, mask, window or dbias; strides in elements, 0 along what it lacks. */
+struct extra {
+	bool there;
+	int64_t row, col, loop[MAX_LOOPS];
+};
 
 /* Shapes of one attention on a rank. Loops run over what neither is summed nor a row or column of
  * the scores; an operand that lacks a loop has stride 0 there. All strides in elements. */
@@ -93,6 +116,7 @@ struct attention {
 	uint64_t key;
 	uint32_t step, iter;
 	uint64_t rng_base, rng_row, rng_col, rng_loop[MAX_LOOPS]; /* global index of an element's mask */
+	struct extra extra[NPLACE - NAT];
 };
 bool attention_forward(struct gemm *g, const struct attention *x, void *const *at);
 bool attention_backward(struct gemm *g, const struct attention *x, void *const *at);
@@ -171,10 +195,10 @@ struct einsum {
 /* The same for attention: loops, and the dims of rows, columns and sizes. */
 struct attend {
 	struct attention x;
-	bool backward, dropout;
-	int nin;
+	bool backward;
+	int slot[NPLACE];                                   /* AT_ number to operand or result; -1 */
 	dimid row, col, dim, own, loop[MAX_LOOPS];          /* NODIM: of size 1 */
-	struct axes row_on, loop_on[MAX_LOOPS];
+	struct axes row_on, own_on, loop_on[MAX_LOOPS];
 	bool causal;
 	int64_t mask_row;                                   /* step of the mask's index; 0: not in it */
 };
@@ -251,6 +275,7 @@ struct rank {
 	int depth;
 	int64_t mb;
 	struct ptc_env env;
+	struct team *team;        /* NULL: it works alone */
 	struct gemm *gemm;
 	struct group *group[64];  /* by rt->axes_sets */
 	int place[64];            /* which member of it */
@@ -271,12 +296,13 @@ struct runtime {
 	VEC(struct report) reports;
 	VEC(struct comm_count) comms;
 	VEC(uint32_t) axes_sets;
-	int threads;              /* of oneDNN, a rank */
+	int threads;              /* a rank */
 
 	pthread_mutex_t lock;
 	pthread_cond_t go, ended;
 	uint64_t turn;            /* steps asked for */
 	int64_t busy;
+	void (*what)(struct rank *); /* is asked for */
 	int64_t step;
 	bool training, stop;
 };

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "runtime/internal.h"
+#include "runtime/vector.h"
 
 void nest_simplify(struct nest *l)
 {
@@ -89,6 +90,56 @@ void nest_store(enum dtype dt, void *p, int64_t i, double x)
 	}
 }
 
+/* -- runs of neighbours -- */
+
+FAST static void widen(float *d, const uint16_t *s, int64_t n)
+{
+	int64_t i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+		*(vw *)(d + i) = __builtin_convertvector(*(const vh *)(s + i), vw) << 16;
+	for (; i < n; i++)
+		d[i] = bf16_float(s[i]);
+}
+
+FAST static void narrow(uint16_t *d, const float *s, int64_t n)
+{
+	int64_t i = 0;
+
+	for (; i + LANES <= n; i += LANES) {
+		vw u = *(const vw *)(s + i), even = (u + 0x7fff + (u >> 16 & 1)) >> 16, nan = u >> 16 | 0x40;
+		vw odd = (vw)((u & 0x7fffffff) > 0x7f800000);
+
+		*(vh *)(d + i) = __builtin_convertvector((odd & nan) | (~odd & even), vh);
+	}
+	for (; i < n; i++)
+		d[i] = float_bf16(s[i]);
+}
+
+FAST static void add_run(float *d, const float *s, int64_t n)
+{
+	int64_t i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+		AT(d + i) = GET(d + i) + GET(s + i);
+	for (; i < n; i++)
+		d[i] += s[i];
+}
+
+FAST static void max_run(float *d, const float *s, int64_t n)
+{
+	int64_t i = 0;
+
+	for (; i + LANES <= n; i += LANES) {
+		vf a = GET(d + i), b = GET(s + i);
+		vi keep = (a > b) | (a != a);
+
+		AT(d + i) = PICK(keep, a, b);
+	}
+	for (; i < n; i++)
+		d[i] = d[i] > s[i] || isnan(d[i]) ? d[i] : s[i];
+}
+
 #define STRIDED(T) for (int64_t i = 0; i < n; i++) ((T *)dst)[i * ds] = ((const T *)src)[i * ss]
 
 static void copy_run(enum dtype dt, void *dst, int64_t ds, const void *src, int64_t ss, int64_t n)
@@ -112,7 +163,11 @@ static void copy_run(enum dtype dt, void *dst, int64_t ds, const void *src, int6
 static void convert_run(enum dtype ddt, void *dst, int64_t ds, enum dtype sdt, const void *src, int64_t ss,
 			int64_t n)
 {
-	if (ddt == F32 && sdt == BF16) {
+	if (ddt == F32 && sdt == BF16 && ds == 1 && ss == 1) {
+		widen(dst, src, n);
+	} else if (ddt == BF16 && sdt == F32 && ds == 1 && ss == 1) {
+		narrow(dst, src, n);
+	} else if (ddt == F32 && sdt == BF16) {
 		for (int64_t i = 0; i < n; i++)
 			((float *)dst)[i * ds] = bf16_float(((const uint16_t *)src)[i * ss]);
 	} else if (ddt == BF16 && sdt == F32) {
@@ -124,7 +179,7 @@ static void convert_run(enum dtype ddt, void *dst, int64_t ds, enum dtype sdt, c
 	}
 }
 
-void nest_copy(const struct nest *x, enum dtype ddt, void *dst, enum dtype sdt, const void *src)
+static void copy(const struct nest *x, enum dtype ddt, void *dst, enum dtype sdt, const void *src)
 {
 	struct nest l = *x;
 	struct walk w = { 0 };
@@ -146,7 +201,7 @@ void nest_copy(const struct nest *x, enum dtype ddt, void *dst, enum dtype sdt, 
 	} while (walk_next(&l, &w));
 }
 
-void nest_add(const struct nest *x, enum dtype dt, void *dst, const void *src)
+static void add(const struct nest *x, enum dtype dt, void *dst, const void *src)
 {
 	struct nest l = *x;
 	struct walk w = { 0 };
@@ -161,7 +216,9 @@ void nest_add(const struct nest *x, enum dtype dt, void *dst, const void *src)
 		char *d = (char *)dst + w.d * b;
 		const char *s = (const char *)src + w.s * b;
 
-		if (dt == F32) {
+		if (dt == F32 && ds == 1 && ss == 1) {
+			add_run((float *)d, (const float *)s, n);
+		} else if (dt == F32) {
 			for (int64_t i = 0; i < n; i++)
 				((float *)d)[i * ds] += ((const float *)s)[i * ss];
 		} else if (dt == INT) {
@@ -172,6 +229,79 @@ void nest_add(const struct nest *x, enum dtype dt, void *dst, const void *src)
 				nest_store(dt, d, i * ds, nest_load(dt, d, i * ds) + nest_load(dt, s, i * ss));
 		}
 	} while (walk_next(&l, &w));
+}
+
+/* -- by all threads of a rank -- */
+
+enum { WORTH = 1 << 16 }; /* elements, before a copy is shared out */
+
+struct job {
+	const struct nest *l;
+	enum dtype ddt, sdt;
+	bool adds;
+	void *dst;
+	const void *src;
+	int along; /* which loop is cut */
+};
+
+static void run_part(void *arg, int me, int n)
+{
+	const struct job *j = arg;
+	struct nest l = *j->l;
+	int64_t from = l.n[j->along] * me / n, to = l.n[j->along] * (me + 1) / n;
+	char *d = (char *)j->dst + from * l.ds[j->along] * dtype_bytes(j->ddt);
+	const char *s = (const char *)j->src + from * l.ss[j->along] * dtype_bytes(j->sdt);
+
+	l.n[j->along] = to - from;
+	if (j->adds)
+		add(&l, j->ddt, d, s);
+	else
+		copy(&l, j->ddt, d, j->sdt, s);
+}
+
+static void share(struct team *t, struct job *j)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < j->l->nd; i++) {
+		n *= j->l->n[i];
+		if (j->l->n[i] > j->l->n[j->along])
+			j->along = i;
+	}
+	if (n < WORTH || team_size(t) == 1)
+		run_part(j, 0, 1);
+	else
+		team_run(t, run_part, j);
+}
+
+void nest_copy_by(struct team *t, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src)
+{
+	struct job j = { l, ddt, sdt, false, dst, src, 0 };
+
+	if (l->nd)
+		share(t, &j);
+	else
+		copy(l, ddt, dst, sdt, src);
+}
+
+void nest_add_by(struct team *t, const struct nest *l, enum dtype dt, void *dst, const void *src)
+{
+	struct job j = { l, dt, dt, true, dst, src, 0 };
+
+	if (l->nd)
+		share(t, &j);
+	else
+		add(l, dt, dst, src);
+}
+
+void nest_copy(const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src)
+{
+	copy(l, ddt, dst, sdt, src);
+}
+
+void nest_add(const struct nest *l, enum dtype dt, void *dst, const void *src)
+{
+	add(l, dt, dst, src);
 }
 
 void nest_fill(const struct nest *x, enum dtype dt, void *dst, double v)
@@ -199,24 +329,23 @@ void nest_fill(const struct nest *x, enum dtype dt, void *dst, double v)
 enum { BLOCK = 512 };
 
 /* acc (+)= or max= n elements of src. Sums of floats are taken in float32, in the order of calls. */
-static void join_f32(float *restrict acc, enum dtype dt, const void *src, int64_t ss, int64_t n, bool max, bool first)
+static void join_f32(float *acc, enum dtype dt, const void *src, int64_t ss, int64_t n, bool max, bool first)
 {
 	float t[BLOCK];
 	const float *s = t;
 
 	if (dt == F32 && ss == 1)
 		s = src;
+	else if (dt == F32)
+		copy_run(F32, t, 1, src, ss, n);
 	else
-		for (int64_t i = 0; i < n; i++)
-			t[i] = dt == F32 ? ((const float *)src)[i * ss] : bf16_float(((const uint16_t *)src)[i * ss]);
+		convert_run(F32, t, 1, BF16, src, ss, n);
 	if (first)
 		memcpy(acc, s, (size_t)n * sizeof *acc);
 	else if (!max)
-		for (int64_t i = 0; i < n; i++)
-			acc[i] += s[i];
+		add_run(acc, s, n);
 	else
-		for (int64_t i = 0; i < n; i++)
-			acc[i] = acc[i] > s[i] || isnan(acc[i]) ? acc[i] : s[i];
+		max_run(acc, s, n);
 }
 
 static void join_ints(enum dtype dt, char *d, int64_t ds, int k, const void *const *src, int64_t so, int64_t ss,

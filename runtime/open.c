@@ -1,10 +1,11 @@
 /* runtime/open.c - a plan made ready to run: arenas, groups, kernels; logical tensors in and out. */
 #include <errno.h>
-#include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "ir/eval.h"
+#include "ir/rng.h"
 #include "runtime/exec.h"
 
 static const struct span nowhere;
@@ -133,17 +134,25 @@ static void each(const struct nest *l, int64_t off, each_fn *fn, void *me)
 
 struct filling {
 	const struct buffer *b;
-	uint64_t seed;
+	uint64_t key;
 	const double *x;
 	double *out;
 	char *mem;
 };
 
+/* As init_value, with the key of the stream at hand. */
+static void normal_one(void *me, int64_t local, int64_t logical)
+{
+	struct filling *f = me;
+
+	nest_store(f->b->dt, f->mem, local, f->b->init_arg * rng_normal(f->key, (uint64_t)logical, 0, 0));
+}
+
 static void init_one(void *me, int64_t local, int64_t logical)
 {
 	struct filling *f = me;
 
-	nest_store(f->b->dt, f->mem, local, init_value(f->b, f->seed, (uint64_t)logical));
+	nest_store(f->b->dt, f->mem, local, init_value(f->b, f->key, (uint64_t)logical));
 }
 
 static void set_one(void *me, int64_t local, int64_t logical)
@@ -198,6 +207,63 @@ void rt_get(struct runtime *r, const char *buffer, double *x)
 			for_part(r, b, &r->rank[i], get_one, &f);
 }
 
+/* Does r hold the first copy of its part of b? */
+static bool is_first(const struct runtime *rt, const struct buffer *b, const struct rank *r)
+{
+	uint32_t split = sharding_axes(&b->store, b->nd);
+
+	for (uint32_t a = 0; a < rt->m->axes.n; a++)
+		if (!(split >> a & 1) && r->coord[a])
+			return false;
+	return true;
+}
+
+static const struct rank *first_copy(const struct runtime *rt, const struct buffer *b, const struct rank *r)
+{
+	uint32_t split = sharding_axes(&b->store, b->nd);
+
+	for (int64_t i = 0; i < rt->nrank; i++) {
+		bool same = is_first(rt, b, &rt->rank[i]);
+
+		for (uint32_t a = 0; a < rt->m->axes.n && same; a++)
+			same = !(split >> a & 1) || rt->rank[i].coord[a] == r->coord[a];
+		if (same)
+			return &rt->rank[i];
+	}
+	return r;
+}
+
+void init_first(struct rank *r)
+{
+	struct runtime *rt = r->rt;
+
+	for (uint32_t i = 0; i < rt->m->bufs.n; i++) {
+		const struct buffer *b = rt->m->bufs.at[i];
+		struct filling f = { .key = rt->seed };
+
+		if (b->off < 0 || b->init == INIT_ZEROS || !is_first(rt, b, r))
+			continue; /* the arena is zero */
+		if (b->init == INIT_NORMAL)
+			f.key = stream_key(rt->seed, b->owner ? b->owner : b->name);
+		for_part(rt, b, r, b->init == INIT_NORMAL ? normal_one : init_one, &f);
+	}
+}
+
+void init_copies(struct rank *r)
+{
+	struct runtime *rt = r->rt;
+
+	for (uint32_t i = 0; i < rt->m->bufs.n; i++) {
+		const struct buffer *b = rt->m->bufs.at[i];
+		struct value v = { .dt = b->dt, .nd = b->nd, .sh = b->store };
+
+		if (b->off < 0 || b->init == INIT_ZEROS || is_first(rt, b, r))
+			continue;
+		memcpy(v.d, b->d, sizeof v.d);
+		memcpy(r->arena + b->off, first_copy(rt, b, r)->arena + b->off, (size_t)local_bytes(rt->m, &v));
+	}
+}
+
 /* -- open and close -- */
 
 static bool make_inputs(struct runtime *rt, struct diag *d)
@@ -232,13 +298,29 @@ static bool make_rank(struct runtime *rt, struct rank *r, struct diag *d)
 	}
 	if (bytes >= 4 << 20)
 		madvise(r->arena, bytes, MADV_HUGEPAGE);
-	r->gemm = gemm_open(rt->m->workspace > 0 ? rt->m->workspace : INT64_C(256) << 20);
+	if (rt->threads > 1 && !(r->team = team_open(rt->threads)))
+		return diag_error(d, nowhere, "the threads of rank %lld can't be made", (long long)r->no);
+	r->gemm = gemm_team(rt->m->workspace > 0 ? rt->m->workspace : INT64_C(256) << 20, r->team);
 	return r->gemm || diag_error(d, nowhere, "oneDNN can't be used");
+}
+
+/* Cores that we may use; PTC_THREADS: fewer or more, in all. */
+static int cores(void)
+{
+	const char *want = getenv("PTC_THREADS");
+	cpu_set_t set;
+	int n = want ? atoi(want) : 0;
+
+	if (n < 1)
+		n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+	return n < 1 ? 1 : n > 512 ? 512 : n;
 }
 
 static bool make_all(struct runtime *rt, struct diag *d)
 {
 	rt->nrank = module_ranks(rt->m);
+	rt->threads = (int)(cores() / rt->nrank);
+	rt->threads = rt->threads < 1 ? 1 : rt->threads > 64 ? 64 : rt->threads;
 	rt->rank = NEWN(rt->mem, struct rank, rt->nrank);
 	rt->comm = comm_open(rt->nrank, 600);
 	if (!rt->comm)
@@ -254,15 +336,7 @@ static bool make_all(struct runtime *rt, struct diag *d)
 	}
 	if (!make_groups(rt, d))
 		return false;
-	for (uint32_t b = 0; b < rt->m->bufs.n; b++) {
-		struct filling f = { .seed = rt->seed };
-
-		if (rt->m->bufs.at[b]->off < 0)
-			continue;
-		for (int64_t i = 0; i < rt->nrank; i++)
-			for_part(rt, rt->m->bufs.at[b], &rt->rank[i], init_one, &f);
-	}
-	return threads_start(rt, d);
+	return threads_start(rt, d) && threads_run(rt, init_first) && threads_run(rt, init_copies);
 }
 
 struct runtime *rt_open(struct module *m, uint64_t seed, struct diag *d)
@@ -289,6 +363,7 @@ void rt_close(struct runtime *r)
 	threads_stop(r);
 	for (int64_t i = 0; r->rank && i < r->nrank; i++) {
 		gemm_close(r->rank[i].gemm);
+		team_close(r->rank[i].team);
 		if (r->rank[i].arena)
 			munmap(r->rank[i].arena, r->m->arena ? (size_t)r->m->arena : 64);
 	}

@@ -391,12 +391,28 @@ static int64_t mask_step(const struct module *m, const struct op *op, dimid d)
 	return 0;
 }
 
-/* Operands by AT_ number; results follow the operands. */
+/* Which operand or (after the operands) result an AT_ number is; -1: none. */
+static int attention_slot(const struct op *op, int which)
+{
+	static const int bit[] = { X_BIAS, X_MASK, X_WINDOW };
+	int rest = (int)attn_rest(op), nin = (int)op->nin;
+
+	if (which == AT_DBIAS)
+		return op->nout > 3 ? nin + 3 : -1;
+	if (which >= AT_BIAS)
+		return attn_extra(op, bit[which - AT_BIAS]);
+	if (which < AT_O)
+		return which;
+	if (op->code == OP_ATTENTION)
+		return which < AT_DO ? nin + which - AT_O : -1;
+	return which < AT_DQ ? rest + which - AT_O : nin + which - AT_DQ;
+}
+
 static const struct value *attention_value(const struct op *op, int which)
 {
-	if (op->code == OP_ATTENTION)
-		return which < AT_O ? op->in[which] : which < AT_DO ? op->out[which - AT_O] : NULL;
-	return which < AT_DQ ? op->in[which] : op->out[which - AT_DQ];
+	int at = attention_slot(op, which);
+
+	return at < 0 ? NULL : at < (int)op->nin ? op->in[at] : op->out[at - (int)op->nin];
 }
 
 /* Rows run along {causal}, else the longest dim of the queries only. */
@@ -428,6 +444,7 @@ static bool attend_dims(struct lowering *l, const struct op *op, struct attend *
 			if (a->own != NODIM)
 				return odd(l, op, "v has two dims of its own");
 			a->own = v->d[i];
+			a->own_on = v->sh.on[i];
 		}
 	if (!has_dim(q, a->dim) || !has_dim(k, a->dim) || !has_dim(k, a->col) || !has_dim(v, a->col) ||
 	    lse->dt != F32 || (a->row != NODIM && (!has_dim(lse, a->row) || has_dim(k, a->row) || has_dim(v, a->row))))
@@ -453,6 +470,36 @@ static bool attend_dims(struct lowering *l, const struct op *op, struct attend *
 	return true;
 }
 
+static bool attend_extra(struct lowering *l, const struct op *op, struct attend *a, int which)
+{
+	static const enum dtype types[] = { F32, BOOL, INT, F32 };
+	const struct value *v = attention_value(op, which);
+	struct extra *x = &a->x.extra[which - NAT];
+	int64_t s[MAX_DIMS];
+
+	if (!v)
+		return true;
+	if (v->dt != types[which - NAT])
+		return odd(l, op, "a bias, mask or window of a wrong type");
+	x->there = true;
+	strides_of(l->m, v->nd, v->d, v->sh.on, s);
+	for (int i = 0; i < v->nd; i++) {
+		int n = 0;
+
+		while (n < a->x.nloop && a->loop[n] != v->d[i])
+			n++;
+		if (v->d[i] == a->col && !v->sh.on[i].n)
+			x->col = s[i];
+		else if (v->d[i] == a->row && axes_equal(&v->sh.on[i], &a->row_on))
+			x->row = s[i];
+		else if (n < a->x.nloop && axes_equal(&v->sh.on[i], &a->loop_on[n]))
+			x->loop[n] = s[i];
+		else
+			return odd(l, op, "a bias, mask or window does not fit the scores");
+	}
+	return true;
+}
+
 static bool lower_attention(struct lowering *l, const struct op *op)
 {
 	struct attend *a = NEW(l->rt->mem, struct attend);
@@ -462,7 +509,8 @@ static bool lower_attention(struct lowering *l, const struct op *op)
 	if (!at || !attend_dims(l, op, a))
 		return false;
 	a->backward = op->code == OP_ATTENTION_GRAD;
-	a->nin = (int)op->nin;
+	for (int w = 0; w < NPLACE; w++)
+		a->slot[w] = attention_slot(op, w);
 	a->causal = HAS(op, causal);
 	a->x.dt = op->in[0]->dt;
 	a->x.scale = HAS(op, scale) ? op->at.scale : 1 / sqrt((double)dim_size(l->m, op->at.dim));
@@ -490,6 +538,9 @@ static bool lower_attention(struct lowering *l, const struct op *op)
 						a->x.stride[w][n] = s[i];
 		}
 	}
+	for (int w = AT_BIAS; w < NPLACE; w++)
+		if (!attend_extra(l, op, a, w))
+			return false;
 	struct instr *i = emit(l, I_ATTENTION, op);
 
 	i->at = at;
