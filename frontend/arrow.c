@@ -126,16 +126,15 @@ static int64_t ranks_of(const struct ctx *c, const struct arrow *a)
 	return n;
 }
 
-/* What is not there yet is refused where it would change the layout, and said where it would not. */
+/* What is not there yet is refused where it would change the layout. On axes of 1 any arrow is
+ * legal: a plan declares pp = 1 to keep `layers -> pp`. False: the arrow is left out. */
 static bool supported(struct ctx *c, const struct node *n, const struct arrow *a, const char *what)
 {
 	const char *text = node_text(c->mem, c->src, n);
 
 	if (a->host)
 		caution(c, n->at, "'%s' is not supported yet, and has no effect", text);
-	else if (ranks_of(c, a) == 1)
-		caution(c, n->at, "'%s' is not supported yet; on an axis of 1 it has no effect", text);
-	else
+	else if (ranks_of(c, a) > 1)
 		fail(c, n->at, "'%s' is not supported yet%s", text, what);
 	return false;
 }
@@ -164,14 +163,14 @@ static bool check_pipeline(struct ctx *c, const struct node *n, const struct arr
 
 static bool check_kind(struct ctx *c, const struct node *n, const struct arrow *a)
 {
-	if (a->host || a->zigzag || a->gather_step)
+	if (a->gather_step && a->what != W_PARAMS) {
+		fail(c, n->at, "'gather' is an option of params -> axes");
+		return false;
+	}
+	if (a->host || a->zigzag)
 		return supported(c, n, a, "");
-	if (a->what == W_PARAMS || a->what == W_GRADS || a->what == W_ACTIVATIONS)
-		return supported(c, n, a, "; 'optimizer -> …' is");
-	for (int i = 0; i < a->dims.n; i++)
-		for (uint32_t k = 0; k < c->ctx_dims.n; k++)
-			if (c->ctx_dims.at[k] == a->dims.d[i])
-				return supported(c, n, a, ": key positions can't be sharded");
+	if (a->what == W_ACTIVATIONS)
+		return supported(c, n, a, "; 'params -> …', 'grads -> …' and 'optimizer -> …' are");
 	return check_pipeline(c, n, a);
 }
 

@@ -27,7 +27,7 @@ enum node_kind {
 	N_MINIMIZE,   /* name over list with a { more: N_GROUP } */
 	N_PLAN,       /* name or NULL, body: plan lines */
 	N_HARDWARE,   /* name, body: plan lines */
-	N_CHECKPOINT, /* name; its lines are parsed and dropped */
+	N_CHECKPOINT, /* name, body: N_MAP */
 	N_PARAM,      /* list: N_TENSOR, a: the initialiser */
 	N_STATE,      /* the same */
 	N_UPDATE,     /* name = a */
@@ -40,6 +40,8 @@ enum node_kind {
 	N_TYPE,   /* name, or name(a) */
 	N_FORMAL, /* name, or name = a */
 	N_GROUP,  /* list (what): more (options) */
+	N_MAP,    /* a (what): name (the stored tensor) [list: N_NAME, N_PART, N_LIST] */
+	N_PART,   /* a / b */
 	/* lines of a plan or a hardware block */
 	N_ARROW,   /* body (selectors) : list -> more */
 	N_SETTING, /* name; name = a; name list [on label] */

@@ -219,13 +219,13 @@ static const struct builtin builtins[] = {
 	{ "linear", "peak warmup steps final?", make_schedule, NOP },
 	{ "wsd", "peak warmup steps decay", make_schedule, NOP },
 	{ "constant", "peak warmup?", make_schedule, NOP },
-	{ "argmax", "x dim", NULL, NOP },
-	{ "concat", "a b da db d", NULL, NOP },
-	{ "topk", "x dim k", NULL, NOP },
-	{ "rank", "e dims*", NULL, NOP },
+	{ "argmax", "x dim", make_argmax, NOP },
+	{ "concat", "a b da db d", make_concat, NOP },
+	{ "topk", "x dim k", make_topk, NOP },
+	{ "rank", "e dims*", make_rank, NOP },
 };
 static const struct builtin rsqrt_schedule = { "rsqrt", "peak warmup", make_schedule, NOP };
-static const struct builtin scatter = { "scatter", "x index*", NULL, NOP };
+static const struct builtin scatter = { "scatter", "x index*", make_scatter, NOP };
 
 const struct builtin *find_builtin(const char *name, int nargs)
 {

@@ -97,10 +97,10 @@ static struct val call_builtin(struct call *k)
 	struct slot s[16];
 	int n = slots_of(k->f, s), at = 0;
 
-	if (!k->f->make)
-		return unsupported(c, k->n->at, k->f->name);
 	if (k->n->label)
 		return fail(c, k->n->label_at, "'%s' is a function and takes no label", k->f->name);
+	if (k->f->make == make_scatter)
+		return make_scatter(k);
 	for (const struct node *arg = k->n->list; arg; arg = arg->next) {
 		bool good = false;
 

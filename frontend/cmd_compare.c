@@ -20,6 +20,8 @@ double check_bound(enum quantity q, enum dtype precision, double size, double la
 	case Q_UPDATED:
 		/* given the same gradients: fp32 whatever the precision, down to where it has no bits left */
 		return fmax(1e-5 * size, 0x1p-126);
+	case Q_STORED:
+		return size / 256; /* a bf16 copy of such a one */
 	}
 	return 0;
 }

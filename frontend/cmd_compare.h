@@ -19,7 +19,7 @@ struct side {
 struct side *side_eval(struct session *s, struct module *m, uint64_t seed);
 struct side *side_runtime(struct session *s, struct module *m, uint64_t seed);
 
-enum quantity { Q_INITIAL, Q_SCALAR, Q_VALUE, Q_GRADIENT, Q_UPDATED };
+enum quantity { Q_INITIAL, Q_SCALAR, Q_VALUE, Q_GRADIENT, Q_UPDATED, Q_STORED };
 
 /* How far a may be from b: the only place that knows. size: max|b|; largest: of any gradient. */
 double check_bound(enum quantity q, enum dtype precision, double size, double largest);

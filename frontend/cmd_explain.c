@@ -122,11 +122,18 @@ static const char *amount(struct arena *mem, double x, const char *unit)
 	return arena_printf(mem, x == (double)(int64_t)x && i == 0 ? "%.0f %s%s" : "%.1f %s%s", x, prefix[i], unit);
 }
 
+static bool alike(const struct comm_row *a, const struct comm_row *b)
+{
+	return a->op == b->op && a->axes == b->axes && a->at.file == b->at.file && a->at.line == b->at.line;
+}
+
+/* Rows of one op, axis and line are one: the optimizer's are as many as there are params. */
 void print_comm(struct session *s, const struct module *m, FILE *out)
 {
 	int n;
 	struct comm_row *rows = comm_table(s->mem, m, &n);
-	double bytes = 0;
+	bool *done = NEWN(s->mem, bool, n + 1);
+	double total = 0;
 
 	if (n == 0) {
 		fputs("no collectives\n", out);
@@ -134,11 +141,27 @@ void print_comm(struct session *s, const struct module *m, FILE *out)
 	}
 	fprintf(out, "%-15s %-8s %7s %12s  %s\n", "collective", "axis", "count", "bytes", "why");
 	for (int i = 0; i < n; i++) {
-		fprintf(out, "%-15s %-8s %7.0f %12.0f  %s\n", opinfo[rows[i].op].name, rows[i].axis, rows[i].count,
-			rows[i].bytes, rows[i].why ? rows[i].why : "");
-		bytes += rows[i].bytes;
+		double count = 0, bytes = 0;
+		int more = -1;
+
+		total += rows[i].bytes;
+		for (int k = i; k < n && !done[i]; k++) {
+			if (k != i && (done[k] || !alike(&rows[i], &rows[k])))
+				continue;
+			count += rows[k].count;
+			bytes += rows[k].bytes;
+			done[k] = k != i;
+			more++;
+		}
+		if (done[i])
+			continue;
+		fprintf(out, "%-15s %-8s %7.0f %12.0f  %s", opinfo[rows[i].op].name, rows[i].axis, count, bytes,
+			rows[i].why ? rows[i].why : "");
+		if (more)
+			fprintf(out, "; and %d more", more);
+		fputc('\n', out);
 	}
-	fprintf(out, "%-15s %-8s %7s %12.0f  sent by a rank in a step\n", "all", "", "", bytes);
+	fprintf(out, "%-15s %-8s %7s %12.0f  sent by a rank in a step\n", "all", "", "", total);
 }
 
 static int explain_text(struct session *s, const struct module *m, const struct flops *f, const struct memory *x)

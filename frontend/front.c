@@ -65,13 +65,15 @@ static const char *module_name(struct arena *mem, const char *path)
 static void check_model(struct ctx *c, const struct node *items)
 {
 	lower_statements(c, items);
-	if (c->minimize && !c->full)
-		lower_minimize(c, c->minimize);
+	for (uint32_t i = 0; i < c->minimize.n && !c->full; i++)
+		lower_minimize(c, c->minimize.at[i], i);
+	check_checkpoints(c);
 	lower_plan(c);
 	unused_sets(c);
 	if (c->diag->errors)
 		return;
 	unused_params(c);
+	check_gradients(c);
 	check_arrows(c);
 }
 

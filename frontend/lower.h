@@ -29,6 +29,8 @@ struct sym {
 	struct frame *frame;    /* where its value is made, when it is first used */
 	const struct node *def;
 	const char *rows;       /* of an input token(n): the dim n */
+	struct span updated;    /* of a state: by what; line 0: not yet */
+	const struct node *trained; /* of a param: by which minimize */
 	bool used, hidden;      /* hidden: it lives on for messages only */
 };
 
@@ -41,6 +43,13 @@ struct scope {
 	const struct node *repeat;
 };
 
+/* What a state becomes in an iteration. */
+struct stacked {
+	const struct sym *sym;
+	struct value *v;
+	struct span at;
+};
+
 /* A block of ops under construction. Values of outer blocks come in as operands of the repeat. */
 struct frame {
 	struct frame *up;
@@ -48,6 +57,7 @@ struct frame {
 	struct op *op; /* the repeat */
 	dimid dim;
 	VEC(struct value *) with, with_arg, over, over_arg;
+	VEC(struct stacked) stacked;
 };
 
 /* What the left-hand side says about the dims of an expression in an open place. */
@@ -87,8 +97,10 @@ struct ctx {
 	VEC(struct setting) sets;
 	VEC(const struct node *) plans, hardware;
 	VEC(const char *) keys, metrics;
-	VEC(dimid) ctx_dims, repeated; /* key positions of attentions; dims of repeats */
-	const struct node *minimize, *pipeline; /* pipeline: the arrow of repeats */
+	VEC(dimid) repeated;       /* dims of repeats */
+	VEC(const struct node *) minimize;
+	VEC(const struct node *) checkpoints;
+	const struct node *pipeline; /* the arrow of repeats */
 	int pipeline_axis;
 	struct span micro_at;      /* where the number of microbatches is said */
 	const struct node *loop;   /* the innermost repeat of the call at work */
@@ -102,7 +114,6 @@ struct ctx {
 struct val fail(struct ctx *c, struct span at, const char *fmt, ...) PRINTF(3, 4);
 void hint(struct ctx *c, const char *fmt, ...) PRINTF(2, 3);
 void caution(struct ctx *c, struct span at, const char *fmt, ...) PRINTF(3, 4);
-struct val unsupported(struct ctx *c, struct span at, const char *what);
 const char *line_of(struct ctx *c, struct span at, struct span from); /* "line 5", "lib.pdsl:5" */
 struct sym *find(struct ctx *c, const char *name);
 struct sym *declare(struct ctx *c, struct scope *s, enum sym_kind kind, const char *name, struct span at);
@@ -180,6 +191,9 @@ dimid arg_dim(struct call *k, int i);         /* NODIM after a message */
 bool arg_number(struct call *k, int i, double *x); /* left as it is if not given */
 bool arg_none(struct call *k, int i);         /* not given, or none */
 int arg_rest(struct call *k, dimid *d);       /* -1 after a message */
+bool arg_probability(struct call *k, int i, double *p); /* left as it is if not given */
+const char *mask_key(struct ctx *c);          /* of the next random numbers of this statement */
+int iterations(struct ctx *c, struct value **in); /* of the repeats around, outermost first */
 bool arg_float(struct call *k, int i, struct val *v, const struct value **t, dimid d);
 
 struct val make_softmax(struct call *k);
@@ -193,18 +207,32 @@ struct val make_attention(struct call *k);
 struct val make_nll(struct call *k);
 struct val make_cross_entropy(struct call *k);
 struct val make_schedule(struct call *k);
+struct val make_argmax(struct call *k);
+struct val make_topk(struct call *k);
+struct val make_rank(struct call *k);
+struct val make_concat(struct call *k);
+struct val make_scatter(struct call *k);
 
-/* -- stmt.c, repeat.c, train.c -- */
+/* -- stmt.c, state.c, repeat.c, train.c, reach.c, checkpoint.c -- */
 void lower_statements(struct ctx *c, const struct node *list);
 void lower_repeat(struct ctx *c, const struct node *n);
-void lower_param(struct ctx *c, const struct node *n);
+void lower_param(struct ctx *c, const struct node *n); /* and states */
 void lower_input(struct ctx *c, const struct node *n);
 void lower_dims(struct ctx *c, const struct node *n);
 void lower_def(struct ctx *c, const struct node *n);
 void lower_assign(struct ctx *c, const struct node *n);
 void bind_name(struct ctx *c, const struct node *target, struct sym *s, struct val v, const struct node *from);
 int eval_dims(struct ctx *c, const struct node *list, dimid *d, const char *what); /* -1 after a message */
-void lower_minimize(struct ctx *c, const struct node *n);
+/* Does v have exactly the dims that the left side t wants? from: the right side. */
+bool check_dims(struct ctx *c, const struct node *t, const struct node *from, const struct want *w,
+		const struct val *v);
+void lower_update(struct ctx *c, const struct node *n);
+void write_state(struct ctx *c, struct frame *f, const struct sym *s, struct value *v, struct span at);
+void leave_stacked(struct ctx *c, struct frame *f);
+void lower_minimize(struct ctx *c, const struct node *n, int64_t group);
+void list_params(struct ctx *c); /* as a hint */
+void check_gradients(struct ctx *c);
+void check_checkpoints(struct ctx *c);
 void lower_metric(struct ctx *c, const struct node *n);
 
 /* -- plan.c, arrow.c, tensors.c, hardware.c -- */

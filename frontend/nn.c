@@ -126,7 +126,7 @@ struct val make_l2norm(struct call *k)
 /* -- random masks -- */
 
 /* "layers.x#1": the path of the statement, and how many masks it has made before. */
-static const char *mask_key(struct ctx *c)
+const char *mask_key(struct ctx *c)
 {
 	int n = 0;
 
@@ -137,7 +137,7 @@ static const char *mask_key(struct ctx *c)
 }
 
 /* The iterations of the repeats around, outermost first. */
-static int iterations(struct ctx *c, struct value **in)
+int iterations(struct ctx *c, struct value **in)
 {
 	const struct frame *frames[MAX_DIMS];
 	int n = 0;
@@ -149,7 +149,7 @@ static int iterations(struct ctx *c, struct value **in)
 	return n;
 }
 
-static bool probability(struct call *k, int i, double *p)
+bool arg_probability(struct call *k, int i, double *p)
 {
 	if (!arg_number(k, i, p))
 		return false;
@@ -190,7 +190,7 @@ struct val make_dropout(struct call *k)
 	double p = 0;
 	int n = arg_rest(k, d);
 
-	if (n < 0 || !arg_float(k, 0, &x, &t, NODIM) || !probability(k, 1, &p))
+	if (n < 0 || !arg_float(k, 0, &x, &t, NODIM) || !arg_probability(k, 1, &p))
 		return call_bad();
 	for (int i = 0; i < n; i++)
 		if (!has_dim(t, d[i]))
@@ -261,161 +261,6 @@ struct val make_rope(struct call *k)
 	struct value *sine = b_map2(b, OP_MUL, sign, b_map1(b, OP_SIN, angle));
 	struct value *straight = b_map2(b, OP_MUL, x.v, b_map1(b, OP_COS, angle));
 	return tensor(b_map2(b, OP_ADD, straight, b_map2(b, OP_MUL, turned, sine)));
-}
-
-/* -- attention -- */
-
-enum { Q, K, V, HEAD, KEYS, CAUSAL, WINDOW, MASK, BIAS, CAP, SCALE, DROPOUT };
-
-static bool attention_dims(struct call *k, struct value *const *t, dimid head, dimid keys)
-{
-	struct ctx *c = k->c;
-	const struct { int arg; dimid d; bool has; } rules[] = {
-		{ Q, head, true }, { K, head, true }, { K, keys, true }, { V, keys, true },
-		{ Q, keys, false },
-	};
-
-	for (size_t i = 0; i < LEN(rules); i++) {
-		const char *name = c->m->dims.at[rules[i].d].name;
-		bool has = has_dim(t[rules[i].arg], rules[i].d);
-
-		if (has == rules[i].has)
-			continue;
-		if (!has)
-			fail(c, k->arg[rules[i].arg]->at, "%c of attention has no '%s', only %s",
-			     "qkv"[rules[i].arg], name, dims_text(c, t[rules[i].arg]));
-		else
-			fail(c, k->arg[Q]->at, "q of attention has the key positions '%s'", name);
-		return false;
-	}
-	return true;
-}
-
-/* o has the dims of the scores without the keys, then what v adds. scores: dims of q.k */
-static int attention_types(struct value *const *t, dimid head, dimid keys, dimid *scores, int *nscores,
-			   dimid *out)
-{
-	dimid all[2 * MAX_DIMS];
-	int n = union_dims(union_dims(0, all, t[Q]), all, t[K]), m = 0;
-
-	*nscores = 0;
-	for (int i = 0; i < n && *nscores < MAX_DIMS; i++)
-		if (all[i] != head && all[i] != keys)
-			scores[(*nscores)++] = all[i];
-	for (int i = 0; i < *nscores; i++)
-		out[m++] = scores[i];
-	for (int i = 0; i < t[V]->nd; i++) {
-		bool has = t[V]->d[i] == keys;
-
-		for (int j = 0; j < *nscores; j++)
-			has |= scores[j] == t[V]->d[i];
-		if (!has)
-			out[m++] = t[V]->d[i];
-	}
-	return m;
-}
-
-static bool attention_options(struct call *k, struct op *op, struct value *const *t, dimid keys)
-{
-	struct ctx *c = k->c;
-	double scale = 1 / sqrt((double)dim_size(c->m, op->at.dim)), cap = 0;
-
-	for (int i = WINDOW; i <= BIAS; i++)
-		if (!arg_none(k, i)) {
-			static const char *const names[] = { "window", "mask", "bias" };
-
-			unsupported(c, k->arg[i]->at, arena_printf(c->mem, "'%s' of attention",
-								   names[i - WINDOW]));
-			return false;
-		}
-	if (!arg_none(k, SCALE) && !arg_number(k, SCALE, &scale))
-		return false;
-	SET(op, scale, scale);
-	if (!arg_none(k, CAP)) {
-		if (!arg_number(k, CAP, &cap))
-			return false;
-		SET(op, cap, cap);
-	}
-	if (arg_none(k, CAUSAL))
-		return true;
-	dimid causal = arg_dim(k, CAUSAL);
-	if (causal == NODIM)
-		return false;
-	if (!has_dim(t[Q], causal) || causal == keys) {
-		fail(c, k->arg[CAUSAL]->at, "q of attention has no '%s', only %s",
-		     c->m->dims.at[causal].name, dims_text(c, t[Q]));
-		return false;
-	}
-	SET(op, causal, causal);
-	return true;
-}
-
-/* The attributes of dropout, and the iterations it reads; their number, -1 after a message. */
-static int attention_dropout(struct call *k, struct op *op, double p, int n, const dimid *scores,
-			     struct value **iters)
-{
-	struct dimlist dims = { .n = (uint8_t)(n + 1) };
-
-	if (p == 0)
-		return 0;
-	memcpy(dims.d, scores, (size_t)n * sizeof *scores);
-	dims.d[n] = op->at.ctx;
-	SET(op, p, p);
-	SET(op, key, mask_key(k->c));
-	SET(op, dims, dims);
-	at(k);
-	int depth = iterations(k->c, iters);
-	if (depth <= 4)
-		return depth;
-	fail(k->c, k->n->at, "dropout inside more than 4 repeats");
-	return -1;
-}
-
-static bool attention_operands(struct call *k, struct value **t, dimid *head, dimid *keys)
-{
-	bool good = true;
-
-	for (int i = Q; i <= V; i++) {
-		struct val v = arg_value(k, i);
-		const struct value *whole;
-
-		good &= arg_float(k, i, &v, &whole, NODIM);
-		t[i] = v.v;
-	}
-	*head = arg_dim(k, HEAD);
-	*keys = arg_dim(k, KEYS);
-	return good && *head != NODIM && *keys != NODIM && attention_dims(k, t, *head, *keys);
-}
-
-struct val make_attention(struct call *k)
-{
-	struct ctx *c = k->c;
-	struct value *in[3 + MAX_DIMS];
-	dimid head, keys, scores[MAX_DIMS], out[2 * MAX_DIMS];
-	struct op options = { .code = OP_ATTENTION };
-	double p = 0;
-	int nscores;
-
-	if (!attention_operands(k, in, &head, &keys))
-		return call_bad();
-	SET(&options, dim, head);
-	SET(&options, ctx, keys);
-	int n = attention_types(in, head, keys, scores, &nscores, out);
-	if (nscores >= MAX_DIMS)
-		return fail(c, k->n->at, "the scores of this attention have more than %d dims", MAX_DIMS);
-	if (!fits(c, n, out, k->n->at) || !attention_options(k, &options, in, keys))
-		return call_bad();
-	if (!arg_none(k, DROPOUT) && !probability(k, DROPOUT, &p))
-		return call_bad();
-	int depth = attention_dropout(k, &options, p, nscores, scores, in + 3);
-	if (depth < 0)
-		return call_bad();
-	struct op *op = op_new(at(k), OP_ATTENTION, 3 + (uint32_t)depth, in, 2);
-	op->has = options.has;
-	op->at = options.at;
-	PUSH(c->mem, &c->ctx_dims, keys);
-	op_type(at(k), op, 1, F32, nscores, scores);
-	return tensor(op_type(at(k), op, 0, F32, n, out));
 }
 
 /* -- losses -- */

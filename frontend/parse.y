@@ -46,9 +46,9 @@ static void yyerror(const struct span *at, struct parser *ps, void *scanner, con
 %token YYEOF 0 "end of file"
 
 %type <text> name path
-%type <node> item stmt dim tensor type formal gline line what arg value init expr postfix call sub
+%type <node> map fdim item stmt dim tensor type formal gline line what arg value init expr postfix call sub
 %type <list> items block stmts dims tensors names formals flist over groups glines lines whats
-%type <list> args vlist exprs subs
+%type <list> args vlist exprs subs maps fdims
 
 %left '|'
 %left '&'
@@ -75,7 +75,7 @@ item:
 | "plan" '{' lines '}' EOL { $$ = NODE(N_PLAN, @1); $$->body = $3.first; }
 | "plan" name '{' lines '}' EOL { $$ = NAMED(N_PLAN, @2, $2, @2); $$->body = $4.first; }
 | "hardware" name '{' lines '}' EOL { $$ = NAMED(N_HARDWARE, @2, $2, @2); $$->body = $4.first; }
-| "checkpoint" name '{' maps '}' EOL { $$ = NAMED(N_CHECKPOINT, @2, $2, @2); }
+| "checkpoint" name '{' maps '}' EOL { $$ = NAMED(N_CHECKPOINT, @2, $2, @2); $$->body = $4.first; }
 | stmt
 ;
 
@@ -150,10 +150,15 @@ what:
 ;
 path: name | path '.' name { $$ = arena_printf(ps->mem, "%s.%s", $1, $3); };
 
-maps: map | maps map;
-map: what ':' STRING '[' fdims ']' EOL;
-fdims: fdim | fdims ',' fdim;
-fdim: name | NUMBER '/' NUMBER | '(' fdims ')';
+maps: map { $$ = ONE($1); } | maps map { $$ = ADD($1, $2); };
+map: what ':' STRING '[' fdims ']' EOL {
+	$$ = NAMED(N_MAP, @1, $3, @3); $$->a = $1; $$->list = $5.first; };
+fdims: fdim { $$ = ONE($1); } | fdims ',' fdim { $$ = ADD($1, $3); };
+fdim:
+  name { $$ = NAMED(N_NAME, @1, $1, @1); }
+| NUMBER '/' NUMBER { $$ = NODE(N_PART, @$); $$->a = $1; $$->b = $3; }
+| '(' fdims ')' { $$ = NODE(N_LIST, @$); $$->list = $2.first; $$ = node_close(ps, $$); }
+;
 
 args: arg { $$ = ONE($1); } | args ',' arg { $$ = ADD($1, $3); };
 arg:

@@ -119,6 +119,7 @@ static void leave(struct ctx *c, struct frame *f, struct carries *k)
 		out->span = s->at;
 		s->val = good ? tensor(out) : call_bad();
 	}
+	leave_stacked(c, f);
 }
 
 static bool may_repeat(struct ctx *c, const struct node *n, dimid d)
@@ -193,14 +194,6 @@ static void run_return(struct ctx *c, const struct node *n)
 		fail(c, n->next->at, "nothing after 'return' is computed");
 }
 
-static void not_yet(struct ctx *c, const struct node *n)
-{
-	unsupported(c, n->at, n->kind == N_STATE ? "'state'" : "'update'");
-	for (const struct node *t = n->kind == N_STATE ? n->list : NULL; t; t = t->next)
-		if (!find(c, t->name))
-			declare(c, c->scope, S_STATE, t->name, t->name_at);
-}
-
 static bool file_level_only(struct ctx *c, const struct node *n)
 {
 	if (c->scope == c->file)
@@ -209,33 +202,25 @@ static bool file_level_only(struct ctx *c, const struct node *n)
 	return false;
 }
 
-/* It is lowered last: then all params are known. */
-static void keep_minimize(struct ctx *c, const struct node *n)
-{
-	if (c->minimize)
-		unsupported(c, n->at, "a second 'minimize'");
-	else
-		c->minimize = n;
-}
-
 static void run_statement(struct ctx *c, const struct node *n)
 {
 	switch (n->kind) {
 	case N_DIM: lower_dims(c, n); break;
 	case N_INPUT: lower_input(c, n); break;
-	case N_PARAM: lower_param(c, n); break;
+	case N_PARAM: case N_STATE: lower_param(c, n); break;
+	case N_UPDATE: lower_update(c, n); break;
 	case N_DEF: lower_def(c, n); break;
 	case N_ASSIGN: lower_assign(c, n); break;
 	case N_REPEAT: lower_repeat(c, n); break;
 	case N_RETURN: run_return(c, n); break;
-	case N_MINIMIZE: keep_minimize(c, n); break;
+	case N_MINIMIZE: PUSH(c->mem, &c->minimize, n); break; /* lowered last: then all params are known */
 	case N_METRIC:
 		if (file_level_only(c, n))
 			lower_metric(c, n);
 		break;
 	case N_PLAN: PUSH(c->mem, &c->plans, n); break;
 	case N_HARDWARE: PUSH(c->mem, &c->hardware, n); break;
-	case N_STATE: case N_UPDATE: not_yet(c, n); break;
+	case N_CHECKPOINT: PUSH(c->mem, &c->checkpoints, n); break;
 	default: break;
 	}
 }

@@ -61,11 +61,6 @@ void caution(struct ctx *c, struct span at, const char *fmt, ...)
 	diag_warn(c->diag, at, "%s", what);
 }
 
-struct val unsupported(struct ctx *c, struct span at, const char *what)
-{
-	return fail(c, at, "%s is not supported yet", what);
-}
-
 const char *line_of(struct ctx *c, struct span at, struct span from)
 {
 	if (at.file == from.file)

@@ -165,7 +165,7 @@ void lower_input(struct ctx *c, const struct node *n)
 		input_rule(c, n->c, s->buf);
 }
 
-/* -- param -- */
+/* -- param and state -- */
 
 static bool initialiser(struct ctx *c, const struct node *n, enum init *init, double *x)
 {
@@ -226,16 +226,16 @@ static int param_dims(struct ctx *c, const struct node *t, dimid *d)
 	return n + k;
 }
 
-static bool path_is_new(struct ctx *c, const char *path, const struct node *t)
+static bool path_is_new(struct ctx *c, const char *path, const struct node *t, const char *what)
 {
 	const struct buffer *old = find_buffer(c->m, path);
 
 	if (!old)
 		return true;
-	fail(c, c->call ? c->call->at : t->at, "param '%s' is made twice", path);
+	fail(c, c->call ? c->call->at : t->at, "%s '%s' is made twice", what, path);
 	if (c->call)
-		hint(c, "label the calls: %s.one(…), %s.two(…); to share a param, declare it outside and pass it",
-		     c->call->name, c->call->name);
+		hint(c, "label the calls: %s.one(…), %s.two(…); to share a %s, declare it outside and pass it",
+		     c->call->name, c->call->name, what);
 	else
 		hint(c, "first here: %s", line_of(c, old->at, t->at));
 	return false;
@@ -245,7 +245,7 @@ void lower_param(struct ctx *c, const struct node *n)
 {
 	enum init init = INIT_ZEROS;
 	double x = 0;
-	bool good = initialiser(c, n->a, &init, &x);
+	bool good = initialiser(c, n->a, &init, &x), state = n->kind == N_STATE;
 
 	for (const struct node *t = n->list; t; t = t->next) {
 		dimid d[MAX_DIMS];
@@ -253,15 +253,17 @@ void lower_param(struct ctx *c, const struct node *n)
 		if (!may_declare(c, t->name, t->name_at))
 			continue;
 		int nd = param_dims(c, t, d);
-		struct sym *s = declare(c, c->scope, S_PARAM, t->name, t->name_at);
+		struct sym *s = declare(c, c->scope, state ? S_STATE : S_PARAM, t->name, t->name_at);
 		s->path = path_of(c, t->name);
-		if (nd < 0 || !good || !fits(c, nd, d, t->at) || !path_is_new(c, s->path, t))
+		if (nd < 0 || !good || !fits(c, nd, d, t->at) ||
+		    !path_is_new(c, s->path, t, state ? "state" : "param"))
 			continue;
-		s->buf = module_buffer(c->m, B_PARAM, s->path, F32, nd, d);
+		s->buf = module_buffer(c->m, state ? B_STATE : B_PARAM, s->path, F32, nd, d);
 		s->buf->init = init;
 		s->buf->init_arg = x;
 		s->buf->at = t->at;
-		PUSH(c->mem, &c->params, s);
+		if (!state)
+			PUSH(c->mem, &c->params, s);
 	}
 }
 
@@ -306,7 +308,9 @@ static bool assignable(struct ctx *c, const struct sym *s, const struct node *t)
 		fail(c, t->at, "'%s' is a dim and can't be assigned", t->name);
 	else
 		fail(c, t->at, "'%s' is %s and can't be assigned", t->name, sym_kind_name(s));
-	if (s->kind == S_INPUT || s->kind == S_PARAM)
+	if (s->kind == S_STATE)
+		hint(c, "write update %s = …", t->name);
+	else if (s->kind == S_INPUT || s->kind == S_PARAM)
 		hint(c, "take a new name (a state is changed by 'update')");
 	else
 		hint(c, "take a new name");
@@ -346,8 +350,8 @@ static void extra_dim(struct ctx *c, const struct node *t, const struct node *e,
 }
 
 /* Does the right side have exactly the dims of the left? */
-static bool check_dims(struct ctx *c, const struct node *t, const struct node *e, const struct want *w,
-		       const struct val *v)
+bool check_dims(struct ctx *c, const struct node *t, const struct node *e, const struct want *w,
+		const struct val *v)
 {
 	struct value left = { .nd = w->n }, none = { .nd = 0 };
 	const struct value *right = v->kind == V_TENSOR ? v->v : &none;

@@ -1,12 +1,20 @@
 /* What the arrows do to the tensors of the model, as far as it can be said before `place`:
- * arrows that never apply, dims that are padded, microbatches that do not divide. */
+ * arrows that never apply or always come too late, dims that are padded, microbatches that do not
+ * divide. */
 #include "frontend/lower.h"
 
 struct seen {
 	const char *path;
 	int nd;
 	const dimid *d;
-	bool input;
+	bool input, value; /* value: computed, not a buffer */
+};
+
+/* What an axis of an arrow does to computed values: nothing, if another arrow takes it from all. */
+struct fate {
+	bool took;
+	const struct seen *blocked;
+	const struct arrow *by;
 };
 
 struct padded {
@@ -20,12 +28,13 @@ struct tensors {
 	VEC(struct seen) at;
 	VEC(struct padded) pads;
 	bool *applies; /* by arrow */
+	struct fate (*fate)[MAX_MESH]; /* by arrow and its axes */
 	int64_t share; /* of the batch, for a rank */
 };
 
-static void add_tensor(struct tensors *t, const char *path, int nd, const dimid *d, bool input)
+static void add_tensor(struct tensors *t, const char *path, int nd, const dimid *d, bool input, bool value)
 {
-	PUSH(t->c->mem, &t->at, ((struct seen){ path, nd, d, input }));
+	PUSH(t->c->mem, &t->at, ((struct seen){ path, nd, d, input, value }));
 }
 
 static void walk(struct tensors *t, const struct block *b)
@@ -33,7 +42,7 @@ static void walk(struct tensors *t, const struct block *b)
 	for (const struct op *op = b->first; op; op = op->next) {
 		for (uint32_t i = 0; i < op->nout; i++)
 			if (op->out[i]->name && op->code != OP_READ)
-				add_tensor(t, op->out[i]->name, op->out[i]->nd, op->out[i]->d, false);
+				add_tensor(t, op->out[i]->name, op->out[i]->nd, op->out[i]->d, false, true);
 		if (op->body)
 			walk(t, op->body);
 	}
@@ -85,33 +94,68 @@ static void warn_replicated(struct tensors *t, const struct seen *s, const struc
 		     m->mesh.at[axis].name, sizes.s);
 }
 
-static void apply(struct tensors *t, const struct seen *s, const struct arrow *a, bool *used,
-		  int64_t *on, bool *applies)
+/* used: by axis, the arrow that has taken it from this tensor. */
+static void apply(struct tensors *t, const struct seen *s, uint32_t no, const struct arrow **used, int64_t *on)
 {
+	const struct arrow *a = &t->c->m->arrows.at[no];
+
 	for (int x = 0; x < a->naxes; x++) {
 		int whole = t->c->m->mesh.at[a->axes[x]].size, size = whole;
-		bool touched = a->none, free = !used[a->axes[x]];
+		const struct arrow *taken = used[a->axes[x]];
+		struct fate *fate = &t->fate[no][x];
+		bool touched = a->none;
 
 		for (int k = 0; k < a->dims.n; k++)
 			for (int i = 0; i < s->nd; i++) {
 				if (s->d[i] != a->dims.d[k])
 					continue;
-				*applies = true;
+				t->applies[no] = true;
 				touched = true;
-				if (free)
+				if (!taken)
 					size = take(t, s, i, size, on, a->at);
 			}
-		if (free && touched && !a->none && whole > 1 && size == whole)
+		if (!taken && touched && !a->none && whole > 1 && size == whole)
 			warn_replicated(t, s, a, a->axes[x]);
-		*applies |= a->none;
-		used[a->axes[x]] |= touched;
+		t->applies[no] |= a->none;
+		fate->took |= touched && !taken && s->value;
+		if (touched && taken && s->value && !fate->blocked) {
+			fate->blocked = s;
+			fate->by = taken;
+		}
+		if (touched && !taken)
+			used[a->axes[x]] = a;
 	}
+}
+
+/* An axis that always goes to an arrow above: the order of the two is wrong. */
+static void warn_blocked(struct tensors *t)
+{
+	struct ctx *c = t->c;
+
+	for (uint32_t k = 0; k < c->m->arrows.n; k++)
+		for (int x = 0; x < c->m->arrows.at[k].naxes; x++) {
+			const struct arrow *a = &c->m->arrows.at[k];
+			const struct fate *f = &t->fate[k][x];
+			const struct user_axis *axis = &c->m->mesh.at[a->axes[x]];
+			const char *by = "none", *text;
+
+			if (f->took || !f->blocked || axis->size == 1 || a->none)
+				continue;
+			for (int i = f->by->dims.n; i-- > 0;)
+				for (int j = 0; j < f->blocked->nd; j++)
+					if (f->blocked->d[j] == f->by->dims.d[i])
+						by = c->m->dims.at[f->by->dims.d[i]].name;
+			text = arena_printf(c->mem, "%s -> %s", list_text(c, a->dims.n, a->dims.d, ""), axis->name);
+			caution(c, a->at, "'%s' never applies to %s: '%s' took '%s' at %s", text, f->blocked->path,
+				by, axis->name, line_of(c, f->by->at, a->at));
+			hint(c, "put '%s' first", text);
+		}
 }
 
 static void place_one(struct tensors *t, const struct seen *s)
 {
 	struct ctx *c = t->c;
-	bool used[MAX_MESH] = { false };
+	const struct arrow *used[MAX_MESH] = { NULL };
 	int64_t on[MAX_DIMS];
 
 	for (int i = 0; i < MAX_DIMS; i++)
@@ -122,7 +166,7 @@ static void place_one(struct tensors *t, const struct seen *s)
 
 			if ((a->sel != NULL) != with || a->what != W_DIMS || !selected(a, s->path))
 				continue;
-			apply(t, s, a, used, on, &t->applies[k]);
+			apply(t, s, k, used, on);
 		}
 	if (s->input && s->nd && s->d[0] == c->m->batch)
 		t->share = ceil_div(dim_size(c->m, c->m->batch), on[0]);
@@ -201,15 +245,17 @@ void check_arrows(struct ctx *c)
 	struct tensors t = { .c = c };
 
 	t.applies = NEWN(c->mem, bool, c->m->arrows.n + 1);
+	t.fate = arena_alloc(c->mem, (c->m->arrows.n + 1) * sizeof *t.fate);
 	for (uint32_t i = 0; i < c->m->bufs.n; i++) {
 		const struct buffer *b = c->m->bufs.at[i];
 
-		add_tensor(&t, b->name, b->nd, b->d, b->role == B_INPUT);
+		add_tensor(&t, b->name, b->nd, b->d, b->role == B_INPUT, false);
 	}
 	walk(&t, &c->m->top);
 	for (uint32_t i = 0; i < t.at.n; i++)
 		place_one(&t, &t.at.at[i]);
 	warn_idle(&t);
+	warn_blocked(&t);
 	warn_padding(&t);
 	check_microbatches(&t);
 }

@@ -3,19 +3,21 @@
 
 #include <stdlib.h>
 
-enum { LR, DECAY, BETAS, EPS, MOMENTUM, CLIP, LR_SCALE, NOPTION };
+enum { LR, DECAY, BETAS, EPS, MOMENTUM, CLIP, LR_SCALE, RATE, THRESHOLD, NOPTION };
 static const char *const option_names[NOPTION] = {
-	"lr", "weight_decay", "betas", "eps", "momentum", "clip", "lr_scale",
+	"lr", "weight_decay", "betas", "eps", "momentum", "clip", "lr_scale", "decay", "threshold",
 };
 
 struct optimizer {
 	const char *name;
 	int order[5];  /* options by place, ends with -1 */
 	double decay;
+	const char *takes;
 };
 static const struct optimizer optimizers[] = {
-	{ "adamw", { LR, BETAS, EPS, DECAY, CLIP }, 0.01 },
-	{ "sgd", { LR, MOMENTUM, DECAY, CLIP, -1 }, 0 },
+	{ "adamw", { LR, BETAS, EPS, DECAY, CLIP }, 0.01, "lr, betas, eps, weight_decay, clip" },
+	{ "sgd", { LR, MOMENTUM, DECAY, CLIP, -1 }, 0, "lr, momentum, weight_decay, clip" },
+	{ "adafactor", { LR, RATE, EPS, THRESHOLD, CLIP }, 0, "lr, decay, eps, threshold, clip" },
 };
 
 struct made {
@@ -28,6 +30,7 @@ struct training {
 	const struct node *n;
 	const struct optimizer *opt;
 	const struct node *base[NOPTION];
+	int64_t group; /* which minimize this is */
 	VEC(struct made) made; /* an option is lowered once */
 };
 
@@ -55,9 +58,7 @@ static int find_option(struct training *t, const struct node *arg)
 	if (near.best)
 		hint(c, "did you mean '%s'?", near.best);
 	else
-		hint(c, streq(t->opt->name, "adamw") ?
-		     "it takes lr, betas, eps, weight_decay, clip; a group also lr_scale" :
-		     "it takes lr, momentum, weight_decay, clip; a group also lr_scale");
+		hint(c, "it takes %s; a group also lr_scale", t->opt->takes);
 	return -1;
 }
 
@@ -70,12 +71,8 @@ static bool find_optimizer(struct training *t, const struct node *call)
 			t->opt = &optimizers[i];
 	if (t->opt)
 		return true;
-	if (streq(call->name, "adafactor")) {
-		unsupported(c, call->at, "adafactor");
-		return false;
-	}
 	fail(c, call->name_at, "there is no optimizer '%s'", call->name);
-	hint(c, "optimizers are adamw, sgd");
+	hint(c, "optimizers are adamw, sgd, adafactor");
 	return false;
 }
 
@@ -130,7 +127,7 @@ static bool check_groups(struct training *t)
 	return good;
 }
 
-static void list_params(struct ctx *c)
+void list_params(struct ctx *c)
 {
 	struct text t = { .mem = c->mem };
 	int n = 0;
@@ -235,37 +232,49 @@ static bool is_none(struct ctx *c, const struct node *n)
 	return !n || (n->kind == N_NAME && streq(n->name, "none") && !find(c, "none"));
 }
 
+/* The options after lr, in the order that passes/optimizer.c reads; how many operands there are then. */
+static uint32_t options_of(struct training *t, const struct sym *p, struct value **in, uint32_t n)
+{
+	if (streq(t->opt->name, "adafactor")) {
+		in[n++] = scalar(t, option_of(t, p, RATE), 0.8);
+		in[n++] = scalar(t, option_of(t, p, EPS), 1e-30);
+		in[n++] = scalar(t, option_of(t, p, THRESHOLD), 1);
+		return n;
+	}
+	in[n++] = scalar(t, option_of(t, p, DECAY), t->opt->decay);
+	if (streq(t->opt->name, "sgd")) {
+		in[n++] = scalar(t, option_of(t, p, MOMENTUM), 0);
+		return n;
+	}
+	if (!betas(t, option_of(t, p, BETAS), &in[n], &in[n + 1]))
+		return 0;
+	in[n + 2] = scalar(t, option_of(t, p, EPS), 1e-8);
+	return n + 3;
+}
+
 static void train_param(struct training *t, struct value *loss, struct sym *p)
 {
 	struct ctx *c = t->c;
-	bool adamw = streq(t->opt->name, "adamw");
 	const struct node *scale = option_of(t, p, LR_SCALE), *clip = t->base[CLIP];
 	struct value *in[8] = { loss, scalar(t, option_of(t, p, LR), 0) };
-	uint32_t n = 2;
 
 	if (scale && in[1]) {
 		struct value *by = lowered(t, scale);
 
 		in[1] = by ? b_map2(here(c, t->n->at), OP_MUL, in[1], by) : NULL;
 	}
-	in[n++] = scalar(t, option_of(t, p, DECAY), t->opt->decay);
-	if (adamw) {
-		if (!betas(t, option_of(t, p, BETAS), &in[n], &in[n + 1]))
-			return;
-		n += 2;
-		in[n++] = scalar(t, option_of(t, p, EPS), 1e-8);
-	} else {
-		in[n++] = scalar(t, option_of(t, p, MOMENTUM), 0);
-	}
-	if (!is_none(c, clip))
+	uint32_t n = options_of(t, p, in, 2);
+	if (n && !is_none(c, clip))
 		in[n++] = lowered(t, clip);
 	for (uint32_t i = 0; i < n; i++)
 		if (!in[i])
 			return;
+	if (!n)
+		return;
 	struct op *op = op_new(here(c, t->n->at), OP_MINIMIZE, n, in, 0);
 	SET(op, buf, p->path);
 	SET(op, opt, t->opt->name);
-	SET(op, group, 0);
+	SET(op, group, t->group);
 }
 
 static void report(struct ctx *c, struct value *v, const char *key, struct span at)
@@ -294,9 +303,33 @@ static struct value *loss_value(struct ctx *c, const struct node *n)
 	return float_of(c, v, n->name_at);
 }
 
-void lower_minimize(struct ctx *c, const struct node *n)
+/* The first loss is shown as "loss", the others by their names, each once. */
+static void report_loss(struct ctx *c, const struct node *n, struct value *loss, int64_t group)
 {
-	struct training t = { .c = c, .n = n };
+	for (int64_t i = 0; i < group; i++)
+		if (streq(c->minimize.at[i]->name, n->name))
+			return;
+	for (uint32_t i = 0; i < c->metrics.n && group; i++)
+		if (streq(c->metrics.at[i], n->name))
+			return;
+	report(c, loss, group ? n->name : "loss", n->at);
+}
+
+static bool trains_alone(struct ctx *c, const struct node *n, struct sym *p)
+{
+	if (!p->trained) {
+		p->trained = n;
+		return true;
+	}
+	fail(c, n->at, "'%s' is trained by another minimize already (%s)", p->path,
+	     line_of(c, p->trained->at, n->at));
+	hint(c, "say which params each of them trains: minimize %s over … with …", n->name);
+	return false;
+}
+
+void lower_minimize(struct ctx *c, const struct node *n, int64_t group)
+{
+	struct training t = { .c = c, .n = n, .group = group };
 	struct value *loss = loss_value(c, n);
 
 	if (!find_optimizer(&t, n->a))
@@ -308,12 +341,15 @@ void lower_minimize(struct ctx *c, const struct node *n)
 		good &= check_selectors(c, g->list);
 	if (!good || !loss)
 		return;
-	report(c, loss, "loss", n->at);
+	report_loss(c, n, loss, group);
 	for (uint32_t i = 0; i < c->params.n; i++) {
 		struct sym *p = c->params.at[i];
 
-		if (p->used && (!n->list || matches(n->list, p->path)))
-			train_param(&t, loss, p);
+		if (!p->used || (n->list && !matches(n->list, p->path)))
+			continue;
+		if (!trains_alone(c, n, p))
+			return;
+		train_param(&t, loss, p);
 	}
 }
 
