@@ -44,7 +44,7 @@ OBJ = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
 PACKAGES := gcc libc6-dev flex bison libdnnl-dev libjansson-dev libcmocka-dev jq
 
-.PHONY: all demo check deps check-includes unit bench clean install FORCE
+.PHONY: all demo check deps check-includes unit units bench clean install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 all: $(BUILD)/ptc
@@ -98,11 +98,13 @@ $(BUILD)/unit/%: tests/unit/%.c $(ARCHIVES)
 	@echo "  cc      $<"
 	$(Q)$(CC) $(ALL_CFLAGS) -MF $@.d -MT $@ -o $@ $< $(ARCHIVES) $(LDFLAGS) -lcmocka $(ALL_LDLIBS)
 
-unit: $(UNIT)
+units: $(UNIT)
+
+unit: units
 	$(Q)BUILD=$(BUILD) tests/unit.sh
 
 check: deps
-	$(Q)$(MAKE) --no-print-directory all $(UNIT)
+	$(Q)$(MAKE) --no-print-directory all units
 	$(Q)BUILD=$(BUILD) MAKE="$(MAKE)" tests/check.sh
 
 check-includes:

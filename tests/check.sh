@@ -8,7 +8,7 @@ trap 'rm -f "$out"' EXIT
 passed=0 failed=0 skipped=0
 
 if [ $# = 0 ]; then
-	set -- includes unit golden error cli plan size reference equiv sanitize
+	set -- includes unit roundtrip golden error cli plan size volume reference bf16 equiv sanitize
 	for dir in tests/*/run.sh; do
 		name=$(basename "$(dirname "$dir")")
 		case " $* " in

@@ -25,16 +25,16 @@ skip() {
 
 # expect NAME STATUS COMMAND...: runs it, keeps what it said in $TMP/out and $TMP/err.
 expect() {
-	name=$1 want=$2
+	_name=$1 _want=$2
 	shift 2
 	"$@" >"$TMP/out" 2>"$TMP/err" </dev/null
 	got=$?
-	[ "$got" = "$want" ] && return 0
+	[ "$got" = "$_want" ] && return 0
 	{
-		echo "exit status $got, expected $want: $*"
+		echo "exit status $got, expected $_want: $*"
 		cat "$TMP/err"
 	} >"$TMP/why"
-	bad "$name" "$TMP/why"
+	bad "$_name" "$TMP/why"
 	return 1
 }
 

@@ -34,13 +34,14 @@ export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=0"
 for san in address thread; do
 	kind=asan
 	[ $san = address ] || kind=tsan
-	if ! $MAKE --no-print-directory SAN=$san all unit >"$TMP/log" 2>&1; then
-		grep -v "^  " "$TMP/log" >"$TMP/why"
+	if ! $MAKE --no-print-directory SAN=$san all units >"$TMP/log" 2>&1; then
+		grep -v '^  ' "$TMP/log" >"$TMP/why"
 		bad "make SAN=$san" "$TMP/why"
 		continue
 	fi
 	ok "make SAN=$san"
 	small "$kind" "$kind"
+	suite $kind unit tests/unit.sh
 	[ $kind = asan ] || continue
 	suite $kind error tests/error/run.sh
 	suite $kind golden tests/golden/run.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """gspmd.py - what XLA's SPMD partitioner sends in a training step of GPT-2 and Llama.
 
-    python3 -m venv v && v/bin/pip install jax==0.10.2 libtpu==0.0.52
+    python3 -m venv v && v/bin/pip install jax==0.10.2 "libtpu==0.0.42.*"
     v/bin/python tests/reference/gspmd.py [case ...] > table; also writes tests/reference/data/gspmd.json
 
 Builds the models of tests/gspmd/*.pdsl in JAX: the same einsums and elementwise ops, layers in
@@ -14,17 +14,23 @@ A rank sends (k ranks in a group, in/out: bytes of the local operands/results):
 all-gather in(k-1), reduce-scatter out(k-1), all-to-all out(k-1)/k, all-reduce 2in(k-1)/k,
 collective-permute in. Inside a while loop times its trip count.
 """
+import functools
+import glob
 import json
 import math
 import os
 import re
+import shutil
 import sys
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Without fusion a dynamic-slice of an all-reduce stays visible; collectives are not fused anyway.
-os.environ["XLA_FLAGS"] = ("--xla_force_host_platform_device_count=16 "
-                           "--xla_disable_hlo_passes=fusion,ynn-library-rewriter,dnnl-library-rewriter,"
-                           "cpu-parallel-task-assignment,all-reduce-combiner,all-gather-combiner,reduce-scatter-combiner")
+DUMP = tempfile.mkdtemp(prefix="gspmd.")
+# The HLO is read where XLA's CPU pipeline has simplified the partitioned module and not yet fused it: a slice
+# of an all-reduce is still visible. What comes after (fusion, code) does not matter and is cut short.
+os.environ["XLA_FLAGS"] = ("--xla_force_host_platform_device_count=16 --xla_backend_optimization_level=0 "
+                           "--xla_disable_hlo_passes=fusion,fusion-wrapper "
+                           f"--xla_dump_to={DUMP} --xla_dump_hlo_pass_re=.*")
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
 os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5p-16")
@@ -35,15 +41,16 @@ import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
 
+jax.config.update("jax_default_matmul_precision", "highest")  # else TPUs gather the operands of f32 dots in bf16
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 # -- placement: the rule of ALGEBRA.md 1.4 --
 
 
 class Layout:
-    def __init__(self, mesh, arrows, sizes, devices):
+    def __init__(self, mesh, arrows, sizes, devices, guided):
         """arrows: {"batch": ["dp"], ...} in order; "params" and "optimizer" name the two kinds."""
-        self.size, self.sizes = dict(mesh), sizes
+        self.size, self.sizes, self.guided = dict(mesh), sizes, guided
         self.kinds = {k: v for k, v in arrows.items() if k in ("params", "optimizer")}
         self.arrows = [(d, a) for d, axes in arrows.items() if d not in self.kinds for a in axes]
         n = math.prod(self.size.values())
@@ -82,7 +89,12 @@ class Layout:
         return self.refine(self.storage(dims), self.kinds.get("optimizer", self.kinds.get("params", [])))
 
     def pin(self, x, *dims):
+        """What ptc anchors: named values."""
         return lax.with_sharding_constraint(x, self.sharding(self.place(dims)))
+
+    def hint(self, x, *dims):
+        """Values without a name in ptc's model; XLA is told in the guided variant."""
+        return self.pin(x, *dims) if self.guided else x
 
 
 # -- models --
@@ -102,21 +114,26 @@ def cross_entropy(logits, targets):
     return jnp.sum(jnp.where(live, each, 0)) / jnp.maximum(jnp.sum(live.astype(jnp.float32)), 1)
 
 
+SCORES = ("batch", "heads", "seq", "ctx")
+GROUPED = ("batch", "kv", "group", "seq", "ctx")
+
+
 def causal(scores):
     s, c = scores.shape[-2:]
     return jax.nn.softmax(jnp.where(jnp.arange(c)[None, :] <= jnp.arange(s)[:, None], scores, -jnp.inf), -1)
 
 
-@jax.checkpoint  # the scores are computed again in the backward pass, as in ptc's attention; sends nothing
-def attention(q, k, v):
-    p = causal(jnp.einsum("bshd,bthd->bhst", q, k) * q.shape[-1] ** -0.5)
-    return jnp.einsum("bhst,bthd->bshd", p, v)
+# The scores are computed again in the backward pass, as in ptc's attention; that sends nothing.
+@functools.partial(jax.checkpoint, static_argnums=0)
+def attention(L, q, k, v):
+    p = L.hint(causal(L.hint(jnp.einsum("bshd,bthd->bhst", q, k) * q.shape[-1] ** -0.5, *SCORES)), *SCORES)
+    return L.hint(jnp.einsum("bhst,bthd->bshd", p, v), "batch", "seq", "heads", "head")
 
 
-@jax.checkpoint
-def grouped(q, k, v):
-    p = causal(jnp.einsum("bskgd,btkd->bkgst", q, k) * q.shape[-1] ** -0.5)
-    return jnp.einsum("bkgst,btkd->bskgd", p, v)
+@functools.partial(jax.checkpoint, static_argnums=0)
+def grouped(L, q, k, v):
+    p = L.hint(causal(L.hint(jnp.einsum("bskgd,btkd->bkgst", q, k) * q.shape[-1] ** -0.5, *GROUPED)), *GROUPED)
+    return L.hint(jnp.einsum("bkgst,btkd->bskgd", p, v), "batch", "seq", "kv", "group", "head")
 
 
 def layernorm(x, g, b):
@@ -154,19 +171,24 @@ LLAMA = {
     },
 }
 RES = ("batch", "seq", "embed")
+FF = ("batch", "seq", "ff")
 
 
 def gathered(L, w, spec):
     """A layer's params from storage to compute placement (FSDP); the identity without `params ->`."""
     if "params" not in L.kinds:
         return w
-    from jax.ad_checkpoint import checkpoint_name
-    return {k: checkpoint_name(L.pin(v, *spec[k].split()), "gathered") for k, v in w.items()}
+    shards = {k: lax.with_sharding_constraint(v, L.sharding(L.storage(spec[k].split()))) for k, v in w.items()}
+    return {k: L.pin(v, *spec[k].split()) for k, v in shards.items()}
 
 
 def scan(L, body, x, layers):
-    if "params" in L.kinds:  # do not keep the gathered params for the backward pass: that would not be FSDP
-        body = jax.checkpoint(body, policy=jax.checkpoint_policies.save_anything_except_these_names("gathered"))
+    if "params" in L.kinds:
+        # Whole params must not be kept for the backward pass: that would not be FSDP. So nothing that is pinned is
+        # kept, but for activations; everything else may be, so that nothing is computed twice.
+        def keep(prim, *values, **_):
+            return prim.name != "sharding_constraint" or values[0].shape[1:2] == (L.sizes["seq"],)
+        body = jax.checkpoint(body, policy=keep)
     return lax.scan(lambda c, w: (body(c, w), None), x, layers)[0]
 
 
@@ -179,12 +201,13 @@ def gpt2(L, p, tokens, targets, how):
         q = L.pin(jnp.einsum("bse,ehd->bshd", h, w["wq"]) + w["bq"], "batch", "seq", "heads", "head")
         k = L.pin(jnp.einsum("bse,ehd->bshd", h, w["wk"]) + w["bk"], "batch", "ctx", "heads", "head")
         v = L.pin(jnp.einsum("bse,ehd->bshd", h, w["wv"]) + w["bv"], "batch", "ctx", "heads", "head")
-        x = L.pin(x + jnp.einsum("bshd,hde->bse", attention(q, k, v), w["wo"]) + w["bo"], *RES)
-        u = jax.nn.gelu(jnp.einsum("bse,ef->bsf", layernorm(x, w["gm"], w["bm"]), w["wu"]) + w["bu"])
-        return L.pin(x + (jnp.einsum("bsf,fe->bse", u, w["wd"]) + w["bd"]), *RES)
+        x = L.pin(x + jnp.einsum("bshd,hde->bse", attention(L, q, k, v), w["wo"]) + w["bo"], *RES)
+        n = L.hint(layernorm(x, w["gm"], w["bm"]), *RES)
+        u = jax.nn.gelu(L.hint(jnp.einsum("bse,ef->bsf", n, w["wu"]) + w["bu"], *FF))
+        return L.pin(x + (jnp.einsum("bsf,fe->bse", L.hint(u, *FF), w["wd"]) + w["bd"]), *RES)
 
     x = L.pin(lookup(top["wte"], tokens, how) + top["wpe"], *RES)
-    x = layernorm(scan(L, body, x, p["layer"]), top["gf"], top["bf"])
+    x = L.hint(layernorm(scan(L, body, x, p["layer"]), top["gf"], top["bf"]), *RES)
     return cross_entropy(L.pin(jnp.einsum("bse,ve->bsv", x, top["wte"]), "batch", "seq", "vocab"), targets)
 
 
@@ -198,20 +221,21 @@ def llama(L, p, tokens, targets, how):
         q = L.pin(rope(jnp.einsum("bse,ekgd->bskgd", h, w["wq"]), pos), "batch", "seq", "kv", "group", "head")
         k = L.pin(rope(jnp.einsum("bse,ekd->bskd", h, w["wk"]), pos), "batch", "ctx", "kv", "head")
         v = L.pin(jnp.einsum("bse,ekd->bskd", h, w["wv"]), "batch", "ctx", "kv", "head")
-        x = L.pin(x + jnp.einsum("bskgd,kgde->bse", grouped(q, k, v), w["wo"]), *RES)
-        n = rmsnorm(x, w["gm"])
-        u = jax.nn.silu(jnp.einsum("bse,ef->bsf", n, w["wg"])) * jnp.einsum("bse,ef->bsf", n, w["wu"])
-        return L.pin(x + jnp.einsum("bsf,fe->bse", u, w["wd"]), *RES)
+        x = L.pin(x + jnp.einsum("bskgd,kgde->bse", grouped(L, q, k, v), w["wo"]), *RES)
+        n = L.hint(rmsnorm(x, w["gm"]), *RES)
+        u = jax.nn.silu(L.hint(jnp.einsum("bse,ef->bsf", n, w["wg"]), *FF))
+        u = u * L.hint(jnp.einsum("bse,ef->bsf", n, w["wu"]), *FF)
+        return L.pin(x + jnp.einsum("bsf,fe->bse", L.hint(u, *FF), w["wd"]), *RES)
 
     x = L.pin(lookup(top["wte"], tokens, how), *RES)
-    x = rmsnorm(scan(L, body, x, p["layer"]), top["gf"])
+    x = L.hint(rmsnorm(scan(L, body, x, p["layer"]), top["gf"]), *RES)
     return cross_entropy(L.pin(jnp.einsum("bse,ve->bsv", x, top["wout"]), "batch", "seq", "vocab"), targets)
 
 
-def compile_step(case, devices, how):
+def compile_step(case, devices, how, guided):
     dims = case["dims"]
     spec, model = {"gpt2": (GPT2, gpt2), "llama": (LLAMA, llama)}[case["model"]]
-    L = Layout(case["mesh"], case["arrows"], dims, devices)
+    L = Layout(case["mesh"], case["arrows"], dims, devices, guided)
     lists = {k: v.split() for k, v in spec.items() if k != "layer"}
     lists["layer"] = {k: ["layers"] + v.split() for k, v in spec["layer"].items()}
     leaf = {"is_leaf": lambda v: isinstance(v, list)}
@@ -231,16 +255,30 @@ def compile_step(case, devices, how):
     def step(p, m, tokens, targets):
         loss, g = jax.value_and_grad(lambda p: model(L, p, tokens, targets, how))(p)
         pin = lax.with_sharding_constraint
+        g = jax.tree.map(pin, g, state)  # to where the optimizer wants it
+        norm = jnp.sqrt(sum(jnp.sum(x * x) for x in jax.tree.leaves(g)))  # ptc reports it too
         if momentum:
-            m = jax.tree.map(lambda m, g, s: pin(0.9 * m + pin(g, s), s), m, g, state)
+            m = jax.tree.map(lambda m, g, s: pin(0.9 * m + g, s), m, g, state)
             p = jax.tree.map(lambda p, m, s, t: pin(pin(p, s) - 0.1 * m, t), p, m, state, store)
         else:
-            p = jax.tree.map(lambda p, g, t: p - 0.1 * pin(g, t), p, g, store)
-        return p, m, loss
+            p = jax.tree.map(lambda p, g: p - 0.1 * g, p, g)
+        return p, m, loss, norm
 
     mom = abstract(L.state) if momentum else None
-    out = (store, state if momentum else None, NamedSharding(L.mesh, P()))
-    return jax.jit(step, out_shardings=out).lower(abstract(L.storage), mom, data, data).compile().as_text()
+    out = (store, state if momentum else None) + (NamedSharding(L.mesh, P()),) * 2
+    lowered = jax.jit(step, out_shardings=out).lower(abstract(L.storage), mom, data, data)
+    if devices[0].platform != "cpu":
+        return lowered.compile().as_text()
+    for f in glob.glob(DUMP + "/*"):
+        shutil.rmtree(f) if os.path.isdir(f) else os.remove(f)
+    try:
+        lowered.compile()
+    except jax.errors.JaxRuntimeError as e:  # the code generator misses passes that were cut
+        if "UNIMPLEMENTED" not in str(e):
+            raise
+    file, = glob.glob(DUMP + "/*jit_step*HLO_passes_after_layout_assignment.after_pipeline-start*")
+    with open(file) as f:
+        return f.read()
 
 
 # -- HLO text --
@@ -317,16 +355,21 @@ def groups_of(attrs, ranks):
         if m.group(3):
             ids = ids.transpose([int(x) for x in m.group(3).split(",")])
         return ids.reshape(shape).tolist()
-    if m := re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", attrs):
+    if m := re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((.*?)\))? \{([^}]*)\}", attrs):
         import numpy as np
         axes = [(a, int(n)) for a, n in re.findall(r"'(\w+)'=(\d+)", m.group(1))]
-        over = re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", m.group(2))
+        over = re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", m.group(3))
         shape, moved = [], []
         for a, n in axes:  # an axis is split in three where only a part of it is meant
             part = next(((int(b), int(c)) if b else (1, n) for x, b, c in over if x == a), (1, 1))
             moved.append(len(shape) + 1)
             shape += [part[0], part[1], n // part[0] // part[1]]
-        ids = np.arange(ranks).reshape(shape)
+        ids = np.arange(ranks)
+        if m.group(2):
+            t = re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", m.group(2))
+            ids = ids.reshape([int(x) for x in t.group(1).split(",")])
+            ids = ids.transpose([int(x) for x in t.group(2).split(",")]) if t.group(2) else ids
+        ids = ids.reshape(shape)
         order = [i for i in range(len(shape)) if i not in moved] + moved
         return ids.transpose(order).reshape(-1, math.prod(shape[i] for i in moved)).tolist()
     if "replica_groups={}" in attrs:
@@ -373,33 +416,39 @@ def sliced(op, k):
     return bool(users) and all(u.code == "dynamic-slice" and u.bytes * k <= op.bytes + k * 64 for u in users)
 
 
-def rows(hlo, mesh):
+def rows(hlo, mesh, backend="cpu"):
     """[{op, axis, count, bytes, fair}]: fair also does what XLA's passes for accelerators would do: an
-    all-reduce that is only sliced becomes a reduce-scatter, a sum of reduced values is reduced once."""
+    all-reduce that is only sliced becomes a reduce-scatter (in HLO for TPUs the two stand in one fusion),
+    and, for CPUs, a sum of reduced values is reduced once."""
     comps, entry = parse(hlo)
     ranks = math.prod(mesh.values())
     found = []
 
     def walk(name, times):
         ops = comps[name]
-        freed = set()
-        # sums of all-reduces, each all-reduce with no other reader: one of a whole tree of adds is counted
+        freed, scattered = set(), set()
+
         def leaves(v):
+            """The all-reduces of which v is the sum, if none has another reader, else None."""
             while v.code in PLAIN and len(v.users) == 1 and v.operands[0] in ops:
                 v = ops[v.operands[0]]
-            if v.code == "all-reduce" and len(through(v)) == 1:
+            if len(through(v)) > 1:
+                return None
+            if v.code == "dynamic-slice" and v.operands[0] in ops:
+                return leaves(ops[v.operands[0]])
+            if v.code == "all-reduce":
                 return [v]
-            if v.code == "add" and len(through(v)) <= 1:
-                x, y = (leaves(ops[o]) if o in ops else None for o in v.operands)
-                return x + y if x and y else None
-            return None
+            x, y = (leaves(ops[o]) if o in ops else None for o in v.operands) if v.code == "add" else (None, None)
+            return x + y if x and y else None
+
         for op in ops.values():
-            if op.code == "add" and not any(u.code == "add" for u in through(op)):
-                got = []
+            if backend == "cpu" and op.code == "add" and not any(u.code == "add" for u in through(op)):
                 x, y = (leaves(ops[o]) if o in ops else None for o in op.operands)
-                got = (x or []) + (y or []) if x and y else []
-                if len({g.attrs.split("replica_groups=")[1].split(", ")[0] for g in got}) == 1:
+                got = x + y if x and y else []
+                if len({str(sorted(groups_of(g.attrs, ranks))) for g in got}) == 1:
                     freed |= {g.name for g in got[1:]}
+                    if sliced(op, len(groups_of(got[0].attrs, ranks)[0])):
+                        scattered.add(got[0].name)
         for op in ops.values():
             code = op.code.removesuffix("-start")
             if code in COLLECTIVES:
@@ -424,7 +473,7 @@ def rows(hlo, mesh):
                 else:
                     raise SystemExit(f"{code}: how many bytes?")
                 fair, into = sent, code
-                if code == "all-reduce" and sliced(op, k):
+                if code == "all-reduce" and (op.name in scattered or sliced(op, k)):
                     fair, into = sent / 2, "reduce-scatter"
                 if op.name in freed:
                     fair = 0
@@ -484,30 +533,137 @@ def cases():
     return out
 
 
+def formula(c):
+    """What is published for this layout, with the bytes of f32: shared/data/formulas.md section 7."""
+    d, mesh, arrows = c["dims"], c["mesh"], c["arrows"]
+    dp, cp, tp = (mesh.get(a, 1) for a in ("dp", "cp", "tp"))
+    sp = arrows.get("seq") == ["tp"]
+    ring = lambda k: (k - 1) / k  # noqa: E731
+    axis, source, L = {}, [], Layout(mesh, arrows, d, jax.devices(), False)
+
+    def send(axes, size):
+        axes = ".".join(a for a in mesh if a in axes)
+        axis[axes] = axis.get(axes, 0) + size
+
+    spec = {"gpt2": GPT2, "llama": LLAMA}[c["model"]]
+    params = [(v.split(), 1) for k, v in spec.items() if k != "layer"]
+    params += [(v.split(), d["layers"]) for v in spec["layer"].values()]
+    for dims, n in params:
+        on = L.place(dims)
+        local = 4 * n * math.prod(d[x] / math.prod([mesh[a] for a in on[x]]) for x in dims)
+        over = [a for a in ("dp", "cp") if a in mesh and not any(a in x for x in on.values())]
+        k = math.prod(mesh[a] for a in over)
+        send(over, (3 if "params" in arrows else 2) * ring(k) * local)
+        if sp and not any("tp" in x for x in on.values()):  # gains and biases that see a part of the sequence
+            send(["tp"], 2 * ring(tp) * local)
+    axis.pop("", None)
+    if "params" in arrows:
+        source.append("ZeRO-3: gathers forward and backward, reduce-scatter, 3(d-1)/d N [FSDP]")
+    elif "optimizer" in arrows:
+        source.append("ZeRO-1: reduce-scatter + all-gather, 2(d-1)/d N [MLM]")
+    elif dp * cp > 1:
+        source.append("gradients: 2(d-1)/d N")
+    rows_ = 4 * d["batch"] * d["seq"] / dp / cp
+    regather = None
+    if tp > 1:
+        send(["tp"], 2 * ring(tp) * rows_ * (d["embed"] * (4 * d["layers"] + 2) + 3))
+        source.append("TP: 4 all-reduces of [b,s,h] a layer [SC21], embedding, head, 3 of [b,s] [MLM]")
+        if sp:
+            regather = ring(tp) * rows_ * d["embed"] * (2 * d["layers"] + 1)
+            source.append("SP: the same bytes; if inputs are not stored 2 all-gathers a layer more, and the head's [K22]")
+    if cp > 1:
+        heads = d.get("kv", d.get("heads")) * d["head"] / tp
+        send(["cp"], 4 * d["layers"] * ring(cp) * rows_ * cp * heads)
+        source.append("CP: all-gather of K and V, reduce-scatter of dK and dV [Llama 3]")
+    total = sum(axis.values())
+    out = {"axis": {a: round(b) for a, b in sorted(axis.items())}, "total": round(total), "source": "; ".join(source)}
+    if regather:
+        out["regather"] = round(total + regather)
+    return out
+
+
 def summary(found, key):
     axis = {}
     for r in found:
-        axis[r["axis"]] = axis.get(r["axis"], 0) + round(r[key])
-    return {"axis": dict(sorted(axis.items())), "total": sum(axis.values())}
+        axis[r["axis"]] = axis.get(r["axis"], 0) + r[key]
+    return {"axis": {a: round(b) for a, b in sorted(axis.items())}, "total": round(sum(axis.values()))}
+
+
+def by_op(found, key, name):
+    ops = {}
+    for r in found:
+        if r[key]:
+            n = ops.setdefault((r[name], r["axis"]), [0, 0])
+            n[0] += r["count"]
+            n[1] += r[key]
+    return [{"op": o, "axis": a, "count": n, "bytes": round(b)} for (o, a), (n, b) in sorted(ops.items())]
+
+
+VARIANTS = [(p, how, anchors) for p in ("gspmd", "shardy") for how, anchors in (("gather", "named"), ("gather", "all"))]
+# ("onehot", ...) never sent less than ("gather", ...), where tried: all of GPT-2
+
+
+def measure(found, backend, partitioner, how, anchors):
+    """One run: as compiled, and `fair`, see rows()."""
+    return {"backend": backend, "partitioner": partitioner, "lookup": how, "anchors": anchors,
+            "compiled": summary(found, "bytes"), "fair": summary(found, "fair"), "ops": by_op(found, "fair", "fair_op")}
 
 
 def main():
-    want = sys.argv[1:]
-    detail = "-v" in want
-    want = [w for w in want if w != "-v"]
-    print(jax.__version__)
+    """Writes data/gspmd.json. For each case several variants are compiled:
+    partitioner  GSPMD's own propagation of shardings, or Shardy's, which has replaced it in JAX
+    lookup       the embedding as gather, or as an einsum with a one-hot matrix
+    anchors      XLA is told the shardings of the values that ptc anchors (named), or those of all
+                 activations (all: ff, scores, the output of attention, what the norms give)
+    backend      cpu, or with --tpu the compiler for TPUs (libtpu compiles without one; minutes)
+    XLA's CPU pipeline has no ReduceScatterCreator, AllReduceReassociate or ReduceScatterReassociate. `fair`
+    counts what these would make of the CPU's HLO. `lowest` is the lowest fair total of all variants."""
+    args = sys.argv[1:]
+    tpu = "--tpu" in args
+    want = [a for a in args if a != "--tpu"]
+    path = os.path.join(HERE, "data", "gspmd.json")
+    old = {c["name"]: c for c in json.load(open(path))["cases"]} if os.path.exists(path) else {}
+    backend = "tpu" if tpu else "cpu"
+    done = []
     for c in cases():
-        if want and c["name"] not in want:
-            continue
-        for shardy in (False, True):
-            for how in ("gather", "onehot"):
-                jax.config.update("jax_use_shardy_partitioner", shardy)
-                found = rows(compile_step(c, jax.devices(), how), c["mesh"])
-                print(c["name"], "shardy" if shardy else "gspmd", how, summary(found, "bytes"),
-                      summary(found, "fair")["total"], flush=True)
-                if detail:
-                    for r in sorted(found, key=lambda r: -r["bytes"]):
-                        print("   ", r["op"], r["fair_op"], r["axis"], r["count"], f'{r["bytes"]:.0f}', f'{r["fair"]:.0f}', r["shape"], r["at"])
+        runs = [r for r in old.get(c["name"], {}).get("runs", [])]
+        if not want or c["name"] in want:
+            runs = [r for r in runs if r["backend"] != backend]
+            devices = jax.devices()
+            if tpu:
+                from jax.experimental import topologies
+                name = {4: "v5p:2x2x1", 8: "v5p:2x2x2", 16: "v5p:2x2x4"}[math.prod(c["mesh"].values())]
+                devices = topologies.get_topology_desc(platform="tpu", topology_name=name).devices
+            for partitioner, how, anchors in [("shardy", "gather", "all")] if tpu else VARIANTS:
+                jax.config.update("jax_use_shardy_partitioner", partitioner == "shardy")
+                found = rows(compile_step(c, devices, how, anchors == "all"), c["mesh"], backend)
+                runs.append(measure(found, backend, partitioner, how, anchors))
+                print(c["name"], partitioner, how, anchors, runs[-1]["compiled"]["total"], runs[-1]["fair"]["total"],
+                      file=sys.stderr, flush=True)
+        done.append(finish(c, runs))
+    write(path, done)
+
+
+def finish(c, runs):
+    """Ops are kept for the lowest only."""
+    best = min(runs, key=lambda r: r["fair"]["total"]) if runs else None
+    lowest = {k: best[k] for k in ("backend", "partitioner", "lookup", "anchors")} | best["fair"] if best else None
+    kept = [r if r is best or r["backend"] == "tpu" else {k: v for k, v in r.items() if k != "ops"} for r in runs]
+    spec = {"gpt2": GPT2, "llama": LLAMA}[c["model"]]
+    size = lambda dims: math.prod(c["dims"][d] for d in dims.split())  # noqa: E731
+    params = sum(size(v) for k, v in spec.items() if k != "layer") + c["dims"]["layers"] * sum(
+        map(size, spec["layer"].values()))
+    return c | {"params": params} | {"runs": kept, "lowest": lowest, "formula": formula(c)}
+
+
+def write(path, done):
+    with open(path, "w") as f:
+        head = {"made_by": "tests/reference/gspmd.py", "jax": jax.__version__, "unit": "bytes a rank sends a step, f32"}
+        f.write("{" + json.dumps(head)[1:-1] + ',\n"cases": [\n')
+        f.write(",\n".join(" {" + ",\n  ".join(
+            f"{json.dumps(k)}: " + (json.dumps(v) if k != "runs" else "[\n   " + ",\n   ".join(map(json.dumps, v)) + "]")
+            for k, v in c.items()) + "}" for c in done))
+        f.write("\n]}\n")
 
 
 if __name__ == "__main__":

@@ -426,8 +426,8 @@ static void initial_values(void **state)
 	for (int i = 0; i < 3; i++) {
 		near_to(eval_get(r.e, "o")->x[i], 1, "o", i);
 		near_to(eval_get(r.e, "c")->x[i], 2.5, "c", i);
-		near_to(u->x[i], .5 * (2 * rng_uniform(stream_key(42, "u"), (uint64_t)i, 0, 0) - 1), "u", i);
-		near_to(g->x[i], .02 * rng_normal(stream_key(42, "g"), (uint64_t)i, 0, 0), "g", i);
+		near_to(u->x[i], (float)(.5 * (2 * rng_uniform(stream_key(42, "u"), (uint64_t)i, 0, 0) - 1)), "u", i);
+		near_to(g->x[i], (float)(.02 * rng_normal(stream_key(42, "g"), (uint64_t)i, 0, 0)), "g", i);
 		near_to(copy->x[i], g->x[i], "master", i);
 	}
 	end(&r);

@@ -36,6 +36,8 @@ static const char header[] =
 	"buffer @\"aq\" param f32[b, s, h, g, d] init=normal(1)\n"
 	"buffer @\"ak\" param f32[b, t, h, d] init=normal(1)\n"
 	"buffer @\"av\" param f32[b, t, h, e] init=normal(1)\n"
+	"buffer @\"ab\" param f32[h, s, t] init=normal(1)\n"
+	"buffer @\"at\" param f32[t, g] init=normal(1)\n"
 	"buffer @\"st\" state f32[b, c] init=normal(1)\n";
 
 /* `text` makes %90, a float of dims `dims`; the loss is sum(sin(%90)). */
@@ -156,6 +158,17 @@ static const struct test attention[] = {
 	{ "attention dropout", "b, s, h, g, e",
 	  QKV "%90, %91 = attention %1, %2, %3 {dim=d, ctx=t, causal=s, scale=0.7, p=0.3, key=\"a#1\", "
 	  "dims=(b, s, h, g, t)} : " O },
+	{ "attention with a bias", "b, s, h, g, e", QKV READ(4, "ab", "f32[h, s, t]")
+	  "%90, %91 = attention %1, %2, %3, %4 {dim=d, ctx=t, causal=s, scale=0.7, extra=1} : " O },
+	{ "attention with all", "b, s, h, g, e", QKV READ(4, "u", "f32[b]") READ(5, "at", "f32[t, g]")
+	  "%6 = add %4, %5 : f32[b, t, g]\n%7 = index {dim=s} : int[s]\n%8 = index {dim=t} : int[t]\n"
+	  "%9 = ne %7, %8 : bool[s, t]\n%10 = const {value=3} : int[]\n"
+	  "%90, %91 = attention %1, %2, %3, %6, %9, %10 {dim=d, ctx=t, causal=s, scale=0.7, cap=1.5, extra=7} : " O },
+	{ "attention with a fixed bias", "b, s, h, g, e", QKV
+	  "%7 = index {dim=s} : int[s]\n%8 = index {dim=t} : int[t]\n%9 = sub %8, %7 : int[s, t]\n%10 = cast %9 : f32[s, t]\n"
+	  "%90, %91 = attention %1, %2, %3, %10 {dim=d, ctx=t, scale=0.7, extra=1} : " O },
+	{ "attention with a bias and dropout", "b, s, h, g, e", QKV READ(5, "at", "f32[t, g]")
+	  "%90, %91 = attention %1, %2, %3, %5 {dim=d, ctx=t, scale=0.7, p=0.3, key=\"a#1\", dims=(b, s, h, g, t), extra=1} : " O },
 	{ "attention summed", "", QKV "%80, %81 = attention %1, %2, %3 {dim=d, ctx=t, scale=0.7} : " O
 	  "%90 = sum %80 : f32[]\n" },
 };

@@ -114,7 +114,8 @@ static void check(struct gemm *g, const char *spec, const int64_t *size, int pad
 		more = i >= 0;
 	}
 	reference(&x, d[0], d[1], want);
-	assert_true(contract(g, &x, v[0], v[1], v[2]));
+	if (!contract(g, &x, v[0], v[1], v[2]))
+		fail_msg("%s: %s", spec, gemm_error(g));
 	for (int64_t i = 0; i < room[2]; i++) {
 		double e = fabs(nest_load(dc, v[2], i) - want[i]), tol = touched[i] ? 1e-4 + (dc == BF16 ? 0.01 * fabs(want[i]) : 0) : 0;
 
@@ -187,6 +188,58 @@ static void larger(void **state)
 	gemm_close(g);
 }
 
+/* Little room for copies: the loops are cut until they fit. */
+static void in_small_room(void **state)
+{
+	(void)state;
+	struct gemm *g = gemm_open(256 << 10);
+	int64_t size[26];
+
+	for (int i = 0; i < 26; i++)
+		size[i] = 6;
+	size['m' - 'a'] = size['b' - 'a'] = 40;
+	size['n' - 'a'] = size['e' - 'a'] = 130;
+	size['k' - 'a'] = size['s' - 'a'] = 97;
+	for (size_t s = 0; s < LEN(specs); s++) {
+		check(g, specs[s], size, 0, BF16, BF16, F32, true);
+		check(g, specs[s], size, 1, BF16, BF16, BF16, false);
+		check(g, specs[s], size, 1, F32, BF16, F32, false);
+	}
+	gemm_close(g);
+}
+
+/* Two threads: the same as one, to the bit. */
+static void by_a_team(void **state)
+{
+	(void)state;
+	struct team *team = team_open(3);
+	struct gemm *g = gemm_team(1 << 28, team), *one = gemm_open(1 << 28);
+	enum { M = 300, N = 200, K = 150 };
+	float *a = malloc(M * K * 4), *b = malloc(K * N * 4), *c = malloc(M * N * 4), *d = malloc(M * N * 4);
+	int64_t size[26] = { 0 }, room[3];
+	struct contraction x;
+	uint64_t seed = 3;
+
+	size['m' - 'a'] = M;
+	size['n' - 'a'] = N;
+	size['k' - 'a'] = K;
+	parse("mk,kn->mn", size, 0, &x, room);
+	for (int i = 0; i < M * K; i++)
+		a[i] = (float)draw(&seed);
+	for (int i = 0; i < K * N; i++)
+		b[i] = (float)draw(&seed);
+	assert_true(contract(g, &x, a, b, c));
+	assert_true(contract(one, &x, a, b, d));
+	assert_memory_equal(c, d, M * N * 4);
+	free(a);
+	free(b);
+	free(c);
+	free(d);
+	gemm_close(one);
+	gemm_close(g);
+	team_close(team);
+}
+
 static void nothing_to_sum(void **state)
 {
 	(void)state;
@@ -256,6 +309,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_patterns), cmocka_unit_test(larger), cmocka_unit_test(nothing_to_sum),
+		cmocka_unit_test(in_small_room), cmocka_unit_test(by_a_team),
 		cmocka_unit_test(scratch_has_a_limit), cmocka_unit_test(copies_and_sums),
 	};
 

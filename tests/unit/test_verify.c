@@ -229,7 +229,15 @@ static void work_is_one(void **state)
 	unpart(V(0, "f32[batch@dp]") "%1 = rmax %0 : f32[]\n", "its pending maximum is over dp");
 	part(V(0, "f32[seq@tp]") "%1 = rename %0 {dims=(seq), tos=(ctx)} : f32[ctx@tp]\n");
 	unpart(V(0, "f32[seq@tp]") "%1 = rename %0 {dims=(seq), tos=(ctx)} : f32[ctx]\n", "in another way");
-	unpart(V(0, "f32[batch@tp]") "%1 = split %0 {dim=batch, tos=(heads, head)} : f32[heads@tp, head]\n", "may not be split");
+	part(V(0, "f32[batch@tp]") "%1 = split %0 {dim=batch, tos=(heads, head)} : f32[heads@tp, head]\n");
+	part(V(0, "f32[head, heads@tp]") "%1 = merge %0 {to=batch, dims=(heads, head)} : f32[batch@tp]\n");
+	unpart(V(0, "f32[batch]") "%1 = split %0 {dim=batch, tos=(heads, head)} : f32[heads, head@tp]\n", "may not be split");
+	unpart(V(0, "f32[batch@tp]") "%1 = split %0 {dim=batch, tos=(heads, head)} : f32[heads, head]\n", "in another way");
+	
+	part(V(0, "f32[batch@dp, seq]") "%1 = argmax %0 {dim=seq} : int[batch@dp]\n");
+	unpart(V(0, "f32[batch, seq@dp]") "%1 = argmax %0 {dim=seq} : int[batch]\n", "may not be split");
+	unpart(V(0, "int[batch@dp, seq]") "%1 = rank %0 {dims=(batch)} : int[batch@dp, seq]\n", "may not be split");
+	unpart(V(0, "f32[batch, seq]+dp") "%1 = argmax %0 {dim=seq} : int[batch]\n", "it is not linear in it");
 	unpart(V(0, "f32[batch@tp]") "%1 = roll %0 {dim=batch, shift=1} : f32[batch@tp]\n", "may not be split");
 }
 

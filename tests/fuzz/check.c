@@ -1,0 +1,518 @@
+/* tests/fuzz/check.c - random modules, partitioned, against one rank: fuzz-check [-v] N [SEED]
+ *
+ *   cc -std=c17 -D_GNU_SOURCE -O2 -g -I. -o fuzz-check tests/fuzz/[a-z]*.c libpasses.a libir.a -lm
+ *
+ * Each case is compiled up to partition with verify and the round trip after each pass, then run by
+ * the reference evaluator on all ranks and microbatches. The loss, the metrics, the gradient norm,
+ * every named value in every version, every gradient and every buffer after the step must equal
+ * those of the module as it was made, on one rank and in one batch, to 1e-9. Some cases also check
+ * that gradient by finite differences.
+ *
+ * fuzz-check -d SEED [SKIPPED STEPS...] shows one case: its text, what is wrong. Cases run in a child, so
+ * that a crash is a failure like others. A failing case is made smaller by leaving steps out. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ir/eval.h"
+#include "ir/text.h"
+#include "passes/passes.h"
+#include "tests/fuzz/gen.h"
+
+static double near = 1e-9;
+
+struct seen {
+	const char *name;
+	int64_t iter;
+	int nd;
+	dimid d[MAX_DIMS];
+	struct tensor *t;
+};
+
+typedef VEC(struct tensor *) tensors;
+
+struct run {
+	struct arena *mem;
+	struct gen_case c;
+	struct rnd r;
+	struct module *ref, *m;
+	struct eval *re, *e;
+	VEC(struct seen) seen;
+	uint32_t compared;
+	bool training;
+	const char *wrong;
+};
+
+static bool fail(struct run *r, const char *what)
+{
+	if (!r->wrong)
+		r->wrong = what;
+	return false;
+}
+
+/* -- one rank -- */
+
+static void keep(void *me, const struct value *v, int64_t iter, const struct tensor *whole, const char *error)
+{
+	struct run *r = me;
+	struct seen s = { v->name, iter, v->nd, { 0 }, NULL };
+
+	if (error)
+		fail(r, arena_printf(r->mem, "one rank: %s", error));
+	if (!v->name || (v->def && v->def->code == OP_READ))
+		return;
+	memcpy(s.d, v->d, sizeof s.d);
+	s.t = tensor_new(r->mem, whole->nd, whole->size);
+	memcpy(s.t->x, whole->x, (size_t)whole->count * sizeof *whole->x);
+	PUSH(r->mem, &r->seen, s);
+}
+
+/* -- all ranks -- */
+
+/* Element i of the dims d, in the order of `as`. */
+static int64_t reordered(const struct module *m, int nd, const dimid *d, const dimid *as, int64_t i)
+{
+	int64_t at[MAX_DIMS], to = 0;
+
+	for (int k = nd - 1; k >= 0; k--) {
+		at[k] = i % dim_size(m, d[k]);
+		i /= dim_size(m, d[k]);
+	}
+	for (int k = 0; k < nd; k++)
+		for (int j = 0; j < nd; j++)
+			if (d[j] == as[k])
+				to = to * dim_size(m, as[k]) + at[j];
+	return to;
+}
+
+static const char *differs(struct run *r, int nd, const dimid *d, const struct tensor *a, const dimid *bd,
+			   const struct tensor *b)
+{
+	double most = 1e-4;
+
+	if (a->count != b->count)
+		return "another size";
+	for (int64_t i = 0; i < b->count; i++)
+		if (isfinite(b->x[i]))
+			most = fmax(most, fabs(b->x[i]));
+	for (int64_t i = 0; i < a->count; i++) {
+		double x = a->x[i], y = b->x[reordered(r->m, nd, d, bd, i)];
+
+		if (x == y || (isnan(x) && isnan(y)))
+			continue;
+		if (!(fabs(x - y) <= near * most))
+			return arena_printf(r->mem, "element %lld is %.17g, should be %.17g", (long long)i, x, y);
+	}
+	return NULL;
+}
+
+/* A carried value as the body finds it: that of the iteration before, under the same name. */
+static bool is_argument(const struct value *v)
+{
+	while (v->def && opinfo[v->def->code].class == C_COMM)
+		v = v->def->in[0];
+	return !v->def;
+}
+
+static void compare(void *me, const struct value *v, int64_t iter, const struct tensor *whole, const char *error)
+{
+	struct run *r = me;
+	const char *name = v->name ? v->name : v->def ? opinfo[v->def->code].name : "argument";
+
+	if (error)
+		fail(r, arena_printf(r->mem, "'%s' (%%%u) of iteration %lld: %s", name, v->id, (long long)iter, error));
+	if (!v->name || is_argument(v))
+		return;
+	const char *last = "one rank has another size of it";
+	bool found = false;
+	for (uint32_t i = 0; i < r->seen.n; i++) {
+		const struct seen *s = &r->seen.at[i];
+
+		if (s->iter != iter || !streq(s->name, v->name) || s->nd != v->nd)
+			continue;
+		last = differs(r, v->nd, v->d, whole, s->d, s->t);
+		found = true;
+		if (!last)
+			break; /* a name with several bindings: one of them */
+	}
+	r->compared += found;
+	if (found && last)
+		fail(r, arena_printf(r->mem, "'%s' (%%%u) of iteration %lld: %s", name, v->id, (long long)iter, last));
+}
+
+/* -- data -- */
+
+static void fill(struct run *r, struct tensor *t, const struct buffer *b)
+{
+	int masked = (int)rnd_to(&r->r, 3);
+
+	for (int64_t i = 0; i < t->count; i++) {
+		double u = rnd_unit(&r->r);
+
+		if (b->role != B_INPUT)
+			t->x[i] = strstr(b->name, ":v") ? 0.1 + u : 2 * u - 1;
+		else if (!b->tokens)
+			t->x[i] = 3 * u - 1.5;
+		else
+			t->x[i] = (double)rnd_to(&r->r, (uint32_t)b->tokens);
+		if (streq(b->name, "targets") && (masked == 1 ? u < 0.4 : masked == 2 && i < t->count / 2))
+			t->x[i] = -100;
+	}
+}
+
+static void set_data(struct run *r)
+{
+	r->r.s = r->c.seed ^ 78;
+	eval_init(r->re);
+	eval_init(r->e);
+	for (uint32_t i = 0; i < r->ref->bufs.n; i++) {
+		const struct buffer *b = r->ref->bufs.at[i];
+
+		if (b->role == B_PARAM || b->role == B_STATE)
+			continue;
+		struct tensor *t = tensor_like(r->mem, r->ref, b->nd, b->d);
+		fill(r, t, b);
+		eval_set(r->re, b->name, t);
+		eval_set(r->e, b->name, t);
+	}
+}
+
+static bool same_buffers(struct run *r)
+{
+	for (uint32_t i = 0; i < r->ref->bufs.n; i++) {
+		const struct buffer *b = r->ref->bufs.at[i];
+		const char *what;
+
+		if (b->role == B_INPUT)
+			continue;
+		what = differs(r, b->nd, b->d, eval_get(r->e, b->name), b->d, eval_get(r->re, b->name));
+		if (what)
+			return fail(r, arena_printf(r->mem, "buffer '%s' after the step: %s", b->name, what));
+	}
+	return true;
+}
+
+static bool same_reports(struct run *r)
+{
+	if (eval_reports(r->e) != eval_reports(r->re))
+		return fail(r, "another number of reports");
+	for (int i = 0; i < eval_reports(r->re); i++) {
+		const char *key = eval_report_key(r->re, i);
+		bool found;
+		double y = eval_report(r->re, key, NULL), x = eval_report(r->e, key, &found);
+
+		if (!found || (!(isnan(x) && isnan(y)) && !(fabs(x - y) <= near * fmax(fabs(y), 1e-4))))
+			return fail(r, arena_printf(r->mem, "report '%s' is %.17g, should be %.17g", key, x, y));
+	}
+	return true;
+}
+
+/* -- finite differences of the one-rank loss, along one direction -- */
+
+static double loss_at(struct run *r, const tensors *base, double by, bool *ok)
+{
+	struct eval *e = r->re;
+	struct rnd dir = { r->c.seed };
+	uint32_t k = 0;
+
+	for (uint32_t i = 0; i < r->ref->bufs.n; i++) {
+		const struct buffer *b = r->ref->bufs.at[i];
+
+		if (b->role != B_PARAM)
+			continue;
+		const struct tensor *from = base->at[k++];
+		struct tensor *t = tensor_like(r->mem, r->ref, b->nd, b->d);
+		for (int64_t j = 0; j < t->count; j++)
+			t->x[j] = from->x[j] + by * (2 * rnd_unit(&dir) - 1);
+		eval_set(e, b->name, t);
+	}
+	*ok &= eval_step(e, 3, r->training, NULL, NULL);
+	return eval_report(e, "loss", NULL);
+}
+
+static double slope(struct run *r)
+{
+	struct rnd dir = { r->c.seed };
+	double sum = 0;
+
+	for (uint32_t i = 0; i < r->ref->bufs.n; i++) {
+		const struct buffer *b = r->ref->bufs.at[i];
+		const struct seen *g = NULL;
+		int64_t n = 1;
+
+		if (b->role != B_PARAM)
+			continue;
+		for (uint32_t k = 0; k < r->seen.n; k++)
+			if (strncmp(r->seen.at[k].name, "d:", 2) == 0 && streq(r->seen.at[k].name + 2, b->name))
+				g = &r->seen.at[k];
+		for (int k = 0; k < b->nd; k++)
+			n *= dim_size(r->ref, b->d[k]);
+		for (int64_t j = 0; j < n; j++) {
+			double u = 2 * rnd_unit(&dir) - 1;
+
+			if (!g)
+				return NAN; /* a frozen one */
+			sum += u * g->t->x[reordered(r->ref, b->nd, b->d, g->d, j)];
+		}
+	}
+	return sum;
+}
+
+static bool right_slope(struct run *r)
+{
+	tensors base = { 0 };
+	static const double steps[] = { 1e-5, 1e-6, 1e-4, 1e-7 };
+	double want = slope(r), got = 0;
+	bool ok = true;
+
+	for (uint32_t i = 0; i < r->ref->bufs.n; i++)
+		if (r->ref->bufs.at[i]->role == B_PARAM)
+			PUSH(r->mem, &base, eval_get(r->re, r->ref->bufs.at[i]->name));
+	for (size_t i = 0; i < LEN(steps) && !isnan(want); i++) {
+		double h = steps[i];
+
+		got = (loss_at(r, &base, h, &ok) - loss_at(r, &base, -h, &ok)) / (2 * h);
+		if (fabs(got - want) <= 1e-4 * fmax(fabs(want), 0.1))
+			return true;
+	}
+	if (isnan(want) || !ok)
+		return true;
+	return fail(r, arena_printf(r->mem, "slope of the loss is %.9g, the gradient says %.9g", got, want));
+}
+
+/* -- cases that say nothing -- */
+
+/* Does the one-rank run itself change by 1e-7 if its params change by 1e-12? Then the case is chaotic, or
+ * stands on a kink, and rounding decides. */
+static bool shaky(struct run *r)
+{
+	struct eval_watch check = { compare, r };
+	const char *wrong = r->wrong, *why;
+	struct module *m = r->m;
+	struct rnd u = { 5 };
+
+	r->m = r->ref;
+	r->wrong = NULL;
+	near = 1e-7;
+	set_data(r);
+	for (uint32_t i = 0; i < r->ref->bufs.n; i++) {
+		const struct buffer *b = r->ref->bufs.at[i];
+		struct tensor *t = eval_get(r->re, b->name);
+
+		if (b->tokens)
+			continue;
+		for (int64_t j = 0; j < t->count; j++)
+			t->x[j] *= 1 + 1e-12 * rnd_unit(&u);
+		eval_set(r->re, b->name, t);
+	}
+	double loss = eval_report(r->re, "loss", NULL);
+	bool shaken = !eval_step(r->re, 3, r->training, &check, &why) || r->wrong ||
+		      fabs(eval_report(r->re, "loss", NULL) - loss) > near * fmax(fabs(loss), 1e-4);
+	near = 1e-9;
+	r->m = m;
+	r->wrong = wrong;
+	return shaken;
+}
+
+/* -- a case -- */
+
+static struct module *read_back(struct run *r, const char *text, size_t n, struct diag *d)
+{
+	struct module *m = module_parse(r->mem, "fuzz", text, n, d);
+
+	if (!m)
+		fail(r, arena_printf(r->mem, "does not read back: %s", d->log.s));
+	return m;
+}
+
+static bool compile(struct run *r, const char *text, size_t n, bool show)
+{
+	struct pass_options one = { .verify = show }, all = { .stop_after = "partition", .verify = true };
+	struct diag d;
+
+	diag_init(&d, r->mem, NULL, NULL);
+	if (!(r->ref = read_back(r, text, n, &d)) || !(r->m = read_back(r, text, n, &d)))
+		return false;
+	r->ref->mesh.n = r->ref->axes.n = r->ref->arrows.n = 0;
+	r->ref->micro = 1;
+	r->ref->precision = F32;
+	if (!run_pass_list(r->ref, &d, "differentiate,optimizer", &one))
+		return fail(r, arena_printf(r->mem, "one rank does not compile: %s", d.log.s));
+	all.dump_after = show ? getenv("DUMP") : NULL;
+	if (!run_passes(r->m, &d, &all))
+		return fail(r, arena_printf(r->mem, "does not compile: %s", d.log.s));
+	if (show)
+		printf("%s", module_print(r->m, r->mem, NULL));
+	return true;
+}
+
+static bool run_case(struct run *r, bool show)
+{
+	struct eval_watch see = { keep, r }, check = { compare, r };
+	struct diag d;
+	size_t n;
+	const char *why = NULL;
+
+	diag_init(&d, r->mem, NULL, NULL);
+	struct module *made = gen_module(r->mem, &r->c);
+	char *text = module_print(made, r->mem, &n);
+	if (show)
+		printf("%s", text);
+	if (!verify(made, &d))
+		return fail(r, arena_printf(r->mem, "the generator made this: %s", d.log.s));
+	if (!compile(r, text, n, show))
+		return false;
+	r->r.s = r->c.seed ^ 77;
+	r->training = rnd_to(&r->r, 5) > 0;
+	r->re = eval_new(r->mem, r->ref, 7);
+	r->e = eval_new(r->mem, r->m, 7);
+	set_data(r);
+	if (!eval_step(r->re, 3, r->training, &see, &why))
+		return fail(r, arena_printf(r->mem, "one rank: %s", why));
+	if (!eval_step(r->e, 3, r->training, &check, &why))
+		return fail(r, arena_printf(r->mem, "evaluator: %s", why));
+	if (r->wrong || !same_reports(r) || !same_buffers(r))
+		return shaky(r);
+	if (r->c.seed % 7 == 0 && !r->c.detached) {
+		set_data(r);
+		return right_slope(r);
+	}
+	return true;
+}
+
+/* NULL: it passed. */
+static char *outcome(const struct gen_case *c, bool show, uint32_t *compared, int *steps)
+{
+	struct run *r = calloc(1, sizeof *r);
+	char *wrong = NULL;
+
+	r->mem = arena_new();
+	r->c = *c;
+	if (!run_case(r, show))
+		wrong = strdup(r->wrong ? r->wrong : "no reason given");
+	*compared += r->compared;
+	*steps = r->c.steps;
+	arena_free(r->mem);
+	free(r);
+	return wrong;
+}
+
+/* -- in a child -- */
+
+struct shared {
+	uint64_t seed;     /* at work */
+	uint64_t compared;
+	char wrong[2000];
+	int steps;
+};
+
+/* Runs cases from *seed on; returns true if all of them passed, else *seed is the bad one. */
+static bool run_some(struct shared *s, uint64_t *seed, uint64_t end, const bool *skip)
+{
+	int status;
+
+	snprintf(s->wrong, sizeof s->wrong, "it crashed");
+	fflush(stdout);
+	pid_t pid = fork();
+	if (!pid) {
+		if (skip && !freopen("/dev/null", "w", stderr))
+			_exit(3);
+		for (s->seed = *seed; s->seed < end; s->seed++) {
+			struct gen_case c = { .seed = s->seed };
+			uint32_t n = 0;
+
+			if (skip)
+				memcpy(c.skip, skip, sizeof c.skip);
+			char *wrong = outcome(&c, false, &n, &s->steps);
+			s->compared += n;
+			if (wrong) {
+				snprintf(s->wrong, sizeof s->wrong, "%s", wrong);
+				_exit(1);
+			}
+		}
+		exit(0);
+	}
+	waitpid(pid, &status, 0);
+	*seed = s->seed;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* Leaves out steps as long as the case fails in whatever way. */
+static void minimise(struct shared *s, uint64_t seed)
+{
+	struct gen_case c = { .seed = seed };
+	char wrong[sizeof s->wrong];
+	uint64_t at = seed;
+	int steps = s->steps ? s->steps : MOST_STEPS;
+
+	snprintf(wrong, sizeof wrong, "%s", s->wrong);
+	for (int round = 0; round < 2; round++)
+		for (int i = steps < MOST_STEPS ? steps - 1 : MOST_STEPS - 1; i >= 0; i--) {
+			if (c.skip[i])
+				continue;
+			c.skip[i] = true;
+			at = seed;
+			if (run_some(s, &at, seed + 1, c.skip) || strncmp(s->wrong, wrong, 5))
+				c.skip[i] = false;
+			else
+				snprintf(wrong, sizeof wrong, "%s", s->wrong);
+		}
+	printf("smaller: fuzz-check -d %llu", (unsigned long long)seed);
+	for (int i = 0; i < steps; i++)
+		if (c.skip[i])
+			printf(" %d", i);
+	printf("\n  %s\n", wrong);
+}
+
+static int fuzz(uint64_t n, uint64_t first, int most)
+{
+	struct shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	uint64_t seed = first, end = first + n;
+	int bad = 0;
+
+	while (seed < end && bad < most) {
+		if (run_some(s, &seed, end, NULL))
+			break;
+		printf("seed %llu: %s\n", (unsigned long long)seed, s->wrong);
+		minimise(s, seed);
+		bad++;
+		seed++;
+	}
+	printf("%llu cases from seed %llu, %llu named values compared, %d wrong\n",
+	       (unsigned long long)((seed < end && bad ? seed : end) - first), (unsigned long long)first,
+	       (unsigned long long)s->compared, bad);
+	return bad != 0;
+}
+
+static int show_case(int argc, char **argv)
+{
+	struct gen_case c = { .seed = strtoull(argv[2], NULL, 10) };
+	uint32_t n = 0;
+	int steps;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	for (int i = 3; i < argc; i++)
+		if (atoi(argv[i]) >= 0 && atoi(argv[i]) < MOST_STEPS)
+			c.skip[atoi(argv[i])] = true;
+	char *wrong = outcome(&c, true, &n, &steps);
+	printf("# %s (%u named values compared)\n", wrong ? wrong : "passed", n);
+	int bad = wrong != NULL;
+	free(wrong);
+	return bad;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc >= 3 && streq(argv[1], "-d"))
+		return show_case(argc, argv);
+	if (argc < 2 || argc > 4) {
+		fprintf(stderr, "usage: fuzz-check N [SEED [FAILURES]] | fuzz-check -d SEED [SKIPPED STEPS...]\n");
+		return 2;
+	}
+	return fuzz(strtoull(argv[1], NULL, 10), argc > 2 ? strtoull(argv[2], NULL, 10) : 1,
+		    argc > 3 ? atoi(argv[3]) : 1);
+}

@@ -1,0 +1,34 @@
+#!/bin/sh
+# What a rank sends, in elements by axis, and in how many collectives, equals the volumes that are
+# derived by hand for the known ways of parallelism. The model: two layers of GPT-2 with biases and
+# tied head, 1952 params in 36 tensors (a layer's counted each), batch 4, seq 8, embed 8, ff 32, vocab 16.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib.sh
+
+volume() { # NAME ELEMENTS COUNT OPTIONS...
+	name=$1 elements=$2 count=$3
+	shift 3
+	expect "$name" 0 "$PTC" explain tests/equiv/gpt.pdsl --set embed=8,head=2,ff=32,vocab=16,drop=0 --json "$@" || return
+	got=$(jq -r '.comm | "\(map(.bytes) | add / 4) \(map(.count) | add)"' "$TMP/out")
+	if [ "$got" = "$elements $count" ]; then
+		ok "volume: $name"
+	else
+		{
+			echo "elements and collectives: $got, expected $elements $count"
+			jq -c '.comm[] | [.op, .axis, .count, .bytes / 4, .why]' "$TMP/out"
+		} >"$TMP/why"
+		bad "volume: $name" "$TMP/why"
+	fi
+}
+
+# Each gradient is all-reduced: 2 * 1952 * 3/4; and two scalars, the loss and the number of labels.
+volume "dp 4" 2931 38 --mesh dp=4
+# Two all-reduces of [batch, seq, embed] a layer forward, two backward, one for the embedding, one for the
+# logits' gradient: 10 * 384; cross entropy: two of [batch, seq]; the loss and the norm: two scalars.
+volume "tp 4" 3939 14 --mesh tp=4
+# The same as reduce-scatters and all-gathers; and the gradients of what works on a part of seq: ten of norms,
+# four of biases, [embed] each; cross entropy as before; three scalars.
+volume "tp 4, seq -> tp" 4108.5 39 --mesh tp=4 --plan sp
+# The all-reduces as reduce-scatters and all-gathers; three scalars.
+volume "dp 4, optimizer -> dp" 2932.5 75 --mesh dp=4 --plan zero
+finish
