@@ -56,7 +56,7 @@ static bool one_kernel(struct job *j, const struct op *op)
 	if (!pick && !kernel_plan(g))
 		return false;
 	struct made made = { .text = pick ? pick_text(g, pick) : kernel_text(g), .name = sig->name, .sig = sig };
-	if (!made.text)
+	if (!made.text || g->failed)
 		return false;
 	made.hash = fnv1a(FNV_START, made.text, strlen(made.text));
 	for (uint32_t i = 0; i < j->made.n; i++)
@@ -66,7 +66,7 @@ static bool one_kernel(struct job *j, const struct op *op)
 		}
 	PUSH(j->mem, &j->made, made);
 	put_named(&j->out, made.text, made.name);
-	return !g->failed;
+	return true;
 }
 
 static bool all_kernels(struct job *j, const struct block *b)

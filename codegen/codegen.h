@@ -35,6 +35,6 @@ enum { KERNEL_PARTS = 8 };     /* a good number of parts where there are sums */
 /* The C text of all kernels of m, in order; sigs gets one entry a kernel. Equal kernels share a
  * function. NULL after an error. */
 char *codegen_c(struct arena *mem, const struct module *m, struct kernel_sig **sigs, int *nsig, struct diag *d);
-extern const char *const codegen_cflags; /* BACKENDS.md 5: the safe set */
+extern const char *const codegen_cflags; /* the safe set */
 
 #endif

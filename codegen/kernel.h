@@ -64,6 +64,7 @@ struct node {
 	int kdim;             /* -1: the function */
 	uint32_t open;        /* loops open here, itself included */
 	struct text text;
+	struct text stores;   /* come last: a result may lie where an operand is read */
 	VEC(struct memo) memo;
 	VEC(struct env *) envs;
 	bool inner, serial;   /* no loop within; no simd */
@@ -117,6 +118,7 @@ struct env {
 };
 
 /* -- value.c -- */
+const char *give_up(struct gen *g, const char *why);   /* says so once; "0" */
 const char *count_of(struct gen *g, int k);            /* elements of kdim k here, as C */
 const char *first_of(struct gen *g, int k);            /* the part of a call: from, */
 const char *end_of(struct gen *g, int k);              /* to */

@@ -13,10 +13,8 @@ static const char *const ctype[NDTYPE] = { "float", "bf16", "int32_t", "uint8_t"
 
 /* -- roots -- */
 
-static void put_store(struct gen *g, const char *where, enum dtype dt, const char *x)
+static void put_store(struct text *t, const char *where, enum dtype dt, const char *x)
 {
-	struct text *t = &g->path[g->depth]->text;
-
 	if (dt == BF16)
 		text_put(t, "%s = st_bf16(%s);\n", where, x);
 	else
@@ -47,7 +45,7 @@ static void emit_scatter(struct gen *g, struct root *r)
 			n->serial = true;
 	if (e->ok)
 		text_put(&n->text, "if (%s)\n\t", e->ok);
-	put_store(g, where, v->dt, SAY(g, "%s + %s", load(g, v->dt, where), x));
+	put_store(&n->text, where, v->dt, SAY(g, "%s + %s", load(g, v->dt, where), x));
 }
 
 static void emit_rng_row(struct gen *g, struct kval *k)
@@ -74,7 +72,7 @@ static void emit_root(struct gen *g, struct root *r)
 	switch (r->kind) {
 	case R_STORE:
 		x = operand(g, k->v, NULL, false);
-		put_store(g, SAY(g, "o%d[%s]", r->out, place(g, k, k->mask, k->stride, NULL)), k->v->dt, x);
+		put_store(&g->path[g->depth]->stores, SAY(g, "o%d[%s]", r->out, place(g, k, k->mask, k->stride, NULL)), k->v->dt, x);
 		break;
 	case R_KEEP:
 		x = gen(g, k->v, NULL);
@@ -105,7 +103,7 @@ static void open_loop(struct gen *g, int kdim)
 
 	n->kdim = kdim;
 	n->open = (g->depth >= 0 ? g->path[g->depth]->open : 0) | (kdim >= 0 ? 1u << kdim : 0);
-	n->text.mem = g->mem;
+	n->text.mem = n->stores.mem = g->mem;
 	n->inner = true;
 	g->path[++g->depth] = n;
 }
@@ -265,6 +263,14 @@ static bool wide_level(const struct level *l, uint32_t deeper)
 	return l->scalar && is_float(l->r->k->v->dt) && l->r->k->v->def->code == OP_SUM && (l->r->red & deeper);
 }
 
+static void put_body(struct text *t, const struct node *n)
+{
+	if (n->text.n)
+		text_bytes(t, n->text.s, n->text.n);
+	if (n->stores.n)
+		text_bytes(t, n->stores.s, n->stores.n);
+}
+
 /* Puts the finished loop into its parent, with the scalars it sums into. */
 static void put_loop(struct gen *g, struct node *n, struct level *l, int nl)
 {
@@ -303,7 +309,7 @@ static void put_loop(struct gen *g, struct node *n, struct level *l, int nl)
 	}
 	text_put(t, "for (int64_t i%d = %s; i%d < %s; i%d++) {\n", d, blocked ? SAY(g, "b%d", d) : first, d,
 		 blocked ? SAY(g, "e%d", d) : end, d);
-	text_bytes(t, n->text.s ? n->text.s : "", n->text.n);
+	put_body(t, n);
 	text_put(t, "}\n");
 	if (blocked) {
 		for (int i = 0; i < nl; i++)
@@ -419,7 +425,7 @@ static void build(struct gen *g, const bool *mine)
 	}
 	for (int i = 0; i < g->nroot; i++)
 		if (mine[i] && !g->root[i].done)
-			die("kernel %s: a result waits for ever", g->sig->name);
+			give_up(g, "a result waits for ever");
 }
 
 /* -- the function -- */
@@ -434,8 +440,10 @@ static void zero_scatters(struct gen *g)
 
 		if (r->kind != R_SCATTER)
 			continue;
-		if (r->out < 0)
-			die("a scatter_add that stays in its kernel");
+		if (r->out < 0) {
+			give_up(g, "a scatter_add stays in it");
+			continue;
+		}
 		for (int k = 0; k < g->nk; k++)
 			even &= (g->kd[k].even && k != g->split) || !(r->k->mask >> k & 1);
 		if (even)
@@ -485,7 +493,7 @@ char *kernel_text(struct gen *g)
 	build(g, all);
 	struct node *n = g->path[0];
 	put_header(g, &t);
-	text_bytes(&t, n->text.s ? n->text.s : "", n->text.n);
+	put_body(&t, n);
 	text_put(&t, "}\n");
 	return t.s;
 }

@@ -2,7 +2,7 @@
  * one, the layout of its values, its roots and what each root waits for. */
 #include "codegen/kernel.h"
 
-enum { KEEP_COST = 8, STORE_COST = 3, RNG_ROW = 16384 };
+enum { KEEP_COST = 8, STORE_COST = 3, RNG_ROW = 16384, MOST_VALUES = 4096 };
 
 int kdim_of(const struct gen *g, dimid d)
 {
@@ -23,13 +23,15 @@ static void add_value(struct gen *g, struct value *v, int arg)
 	v->aux = k;
 }
 
-static void number_values(struct gen *g)
+static bool number_values(struct gen *g)
 {
 	const struct block *body = g->op->body;
 	uint32_t n = body->args.n;
 
 	for (const struct op *op = body->first; op; op = op->next)
 		n += op->nout;
+	if (n > MOST_VALUES)
+		return diag_error(g->d, g->op->span, "a kernel of %u values", n);
 	g->val = NEWN(g->mem, struct kval, n + 1);
 	for (uint32_t i = 0; i < body->args.n; i++)
 		add_value(g, body->args.at[i], (int)i);
@@ -41,6 +43,7 @@ static void number_values(struct gen *g)
 			kval_of(op->in[i])->uses++;
 	for (uint32_t i = 0; i < body->yields.n; i++)
 		kval_of(body->yields.at[i])->uses++;
+	return true;
 }
 
 /* -- dims -- */
@@ -514,8 +517,7 @@ static void find_split(struct gen *g)
 
 bool kernel_plan(struct gen *g)
 {
-	number_values(g);
-	if (!collect_dims(g))
+	if (!number_values(g) || !collect_dims(g))
 		return false;
 	pin_dims(g);
 	/* dims of what is reduced, scattered or stored; joined before masks are final */

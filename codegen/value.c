@@ -4,6 +4,14 @@
 
 #include "codegen/kernel.h"
 
+const char *give_up(struct gen *g, const char *why)
+{
+	if (!g->failed)
+		diag_error(g->d, g->op->span, "no code for a kernel: %s", why);
+	g->failed = true;
+	return "0";
+}
+
 /* -- extents -- */
 
 static int ext_of(struct gen *g, int k)
@@ -11,8 +19,10 @@ static int ext_of(struct gen *g, int k)
 	struct kdim *kd = &g->kd[k];
 
 	if (kd->ext < 0) {
-		if (g->sig->next == (int)LEN(g->sig->ext))
-			die("a kernel of more than 64 extents");
+		if (g->sig->next == (int)LEN(g->sig->ext)) {
+			give_up(g, "too many extents");
+			return 0;
+		}
 		kd->ext = g->sig->next++;
 		g->sig->ext[kd->ext].d = kd->part[0];
 		g->sig->ext[kd->ext].on = kd->on;
@@ -85,7 +95,7 @@ static struct node *node_at(struct gen *g, uint32_t loops)
 			return g->path[i];
 		}
 	if (loops)
-		die("a value of kernel %s is read outside its loops (%x)", g->sig->name, loops);
+		give_up(g, "a value is read outside of its loops");
 	return g->path[0];
 }
 
@@ -369,7 +379,7 @@ static const char *leaf_expr(struct gen *g, const struct op *op, const struct en
 	case OP_RNG:
 		return SAY(g, "p_uniform(%s)", rng_args(g, op, e, -1));
 	default:
-		die("%s in a kernel", opinfo[op->code].name);
+		return give_up(g, opinfo[op->code].name);
 	}
 }
 
@@ -428,16 +438,14 @@ static const char *op_expr(struct gen *g, struct value *v, const struct env *e)
 		if (op->code == OP_DIV && kval_of(v)->mask & ~kval_of(op->in[1])->mask)
 			return SAY(g, "%s * %s", a[0], reciprocal(g, op->in[1], e, a[1]));
 		x = map_expr(g, op, a, is_wide(v));
-		if (!x)
-			die("no C for %s", opinfo[op->code].name);
-		return x;
+		return x ? x : give_up(g, opinfo[op->code].name);
 	case C_VIEW:
 	case C_LOOKUP:
 		e = env_for(g, op, e);
 		x = operand(g, op->in[0], e, false);
 		return e->ok ? SAY(g, "%s ? %s : 0", e->ok, x) : x;
 	default:
-		die("%s is read in its kernel before it is done", opinfo[op->code].name);
+		return give_up(g, "a sum is read before it is done");
 	}
 }
 

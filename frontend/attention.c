@@ -1,4 +1,4 @@
-/* attention(q, k, v, d, c, ...): LANGUAGE.md rule 18. */
+/* attention(q, k, v, d, c, ...): docs/LANGUAGE.md. */
 #include "frontend/lower.h"
 
 #include <math.h>

@@ -127,6 +127,18 @@ static bool alike(const struct comm_row *a, const struct comm_row *b)
 	return a->op == b->op && a->axes == b->axes && a->at.file == b->at.file && a->at.line == b->at.line;
 }
 
+/* "all_gather of h over tp: q needs seq whole (f:1)" without what the row says already. */
+static const char *short_why(struct arena *mem, const struct comm_row *row)
+{
+	const char *why = row->why ? row->why : "", *op = opinfo[row->op].name;
+	const char *over = arena_printf(mem, " over %s: ", row->axis), *cut = strstr(why, over);
+	size_t skip = strlen(op) + strlen(" of ");
+
+	if (!cut || strncmp(why, op, strlen(op)) != 0 || (size_t)(cut - why) < skip)
+		return why;
+	return arena_printf(mem, "%.*s: %s", (int)(cut - why - (ptrdiff_t)skip), why + skip, cut + strlen(over));
+}
+
 /* Rows of one op, axis and line are one: the optimizer's are as many as there are params. */
 void print_comm(struct session *s, const struct module *m, FILE *out)
 {
@@ -156,7 +168,7 @@ void print_comm(struct session *s, const struct module *m, FILE *out)
 		if (done[i])
 			continue;
 		fprintf(out, "%-15s %-8s %7.0f %12.0f  %s", opinfo[rows[i].op].name, rows[i].axis, count, bytes,
-			rows[i].why ? rows[i].why : "");
+			short_why(s->mem, &rows[i]));
 		if (more)
 			fprintf(out, "; and %d more", more);
 		fputc('\n', out);

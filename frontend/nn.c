@@ -1,4 +1,4 @@
-/* Functions that are formulas over primitive ops (contract: LANGUAGE.md rules 17, 18, 21). */
+/* Functions that are formulas over primitive ops (docs/LANGUAGE.md says what each means). */
 #include "frontend/lower.h"
 
 #include <math.h>
@@ -65,10 +65,13 @@ static struct value *log_sum_exp(struct builder *b, struct value *z, dimid d)
 
 struct val make_lse(struct call *k)
 {
-	dimid d;
-	struct value *z = x_and_dim(k, &d);
+	struct val z = arg_value(k, 0);
+	dimid d = arg_dim(k, 1);
+	const struct value *t;
 
-	return z ? tensor(log_sum_exp(at(k), z, d)) : call_bad();
+	if (d == NODIM || !arg_float(k, 0, &z, &t, d))
+		return call_bad();
+	return tensor(log_sum_exp(at(k), z.v, d));
 }
 
 static struct value *mean_over(struct call *k, struct value *x, dimid d)

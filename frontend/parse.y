@@ -1,4 +1,4 @@
-/* frontend/parse.y - the grammar of LANGUAGE.md section 1. It builds the tree and nothing
+/* frontend/parse.y - the grammar of the language. It builds the tree and nothing
  * else: names are looked up later, in source order. */
 %require "3.8"
 %expect 0

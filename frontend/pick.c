@@ -144,8 +144,9 @@ struct val make_concat(struct call *k)
 	if (na + nb != n) {
 		fail(c, k->arg[4]->at, "'%s' is %lld, not %s + %s = %lld", c->m->dims.at[d].name,
 		     (long long)n, c->m->dims.at[da].name, c->m->dims.at[db].name, (long long)(na + nb));
-		hint(c, "declare dim %s = %s + %s", c->m->dims.at[d].name, c->m->dims.at[da].name,
-		     c->m->dims.at[db].name);
+		if (d != da && d != db)
+			hint(c, "declare dim %s = %s + %s", c->m->dims.at[d].name,
+			     c->m->dims.at[da].name, c->m->dims.at[db].name);
 		return call_bad();
 	}
 	struct value *a = part(k, 0, da, d), *b = part(k, 1, db, d);

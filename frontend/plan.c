@@ -160,6 +160,58 @@ static void set_precision(struct ctx *c, const struct node *line)
 		fail(c, line->at, "precision is fp32 or bf16");
 }
 
+/* `pipeline` and `recompute`: a word, then options. */
+static bool check_word(struct ctx *c, const struct node *line, int n, const char *const *words,
+		       int nopt, const char *const *options)
+{
+	const struct node *v = one_value(line);
+	struct near near = { .name = v && v->name ? v->name : "" };
+	struct text all = { .mem = c->mem };
+	bool good = false;
+
+	for (int i = 0; i < n; i++) {
+		near_offer(&near, words[i]);
+		text_put(&all, "%s%s", i ? ", " : "", words[i]);
+		good |= v && (v->kind == N_NAME || v->kind == N_WORD) && streq(v->name, words[i]);
+	}
+	if (!good) {
+		fail(c, v ? v->at : line->at, "%s is one of %s", line->name, all.s);
+		if (v && near.best)
+			hint(c, "did you mean '%s'?", near.best);
+		return false;
+	}
+	for (const struct node *a = line->list ? line->list->next : NULL; a; a = a->next) {
+		good = false;
+		all = (struct text){ .mem = c->mem };
+		for (int i = 0; i < nopt; i++) {
+			text_put(&all, "%s%s", i ? ", " : "", options[i]);
+			good |= a->kind == N_KEY && streq(a->name, options[i]);
+		}
+		if (good)
+			continue;
+		fail(c, a->at, "%s has no option like this", line->name);
+		hint(c, "options are %s", all.s);
+		return false;
+	}
+	return true;
+}
+
+static void set_later(struct ctx *c, const struct node *line)
+{
+	static const char *const orders[] = { "gpipe", "1f1b", "interleaved", "zb_h1", "zb_v" };
+	static const char *const stages[] = { "stages", "chunks", "inflight", "buffers" };
+	static const char *const amounts[] = { "none", "selective", "full", "auto" };
+	static const char *const limits[] = { "memory", "first", "keep" };
+	const struct node *v = one_value(line);
+
+	if (streq(line->name, "pipeline") && !check_word(c, line, LEN(orders), orders, LEN(stages), stages))
+		return;
+	if (streq(line->name, "recompute") && !check_word(c, line, LEN(amounts), amounts, LEN(limits), limits))
+		return;
+	if (!streq(line->name, "recompute") || !v || !streq(v->name, "none"))
+		caution(c, line->at, "'%s' is not supported yet, and has no effect", line->name);
+}
+
 static void unknown_setting(struct ctx *c, const struct node *line)
 {
 	struct near near = { .name = line->name };
@@ -175,8 +227,6 @@ static void unknown_setting(struct ctx *c, const struct node *line)
 
 static void run_setting(struct ctx *c, const struct node *line)
 {
-	const struct node *v = one_value(line);
-
 	if (streq(line->name, "mesh"))
 		return; /* read before */
 	if (line->label)
@@ -189,11 +239,9 @@ static void run_setting(struct ctx *c, const struct node *line)
 		set_precision(c, line);
 	else if (streq(line->name, "deterministic"))
 		return; /* the runtime always is */
-	else if (streq(line->name, "recompute") && v && v->kind == N_NAME && streq(v->name, "none"))
-		return;
 	else if (streq(line->name, "recompute") || streq(line->name, "pipeline") ||
 		 streq(line->name, "software"))
-		caution(c, line->at, "'%s' is not supported yet, and has no effect", line->name);
+		set_later(c, line);
 	else
 		unknown_setting(c, line);
 }

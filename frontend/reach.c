@@ -36,9 +36,10 @@ static bool give_as(struct value *to, const struct value *from)
 	return from->mark && give(to, from->mark, from->aux);
 }
 
+/* Where a float ends that a gradient would have to go on with. */
 static bool stops(const struct op *op, const struct value *in, const struct value *out)
 {
-	return !is_float(in->dt) || !is_float(out->dt) || op->code == OP_DETACH || op->code == OP_SIGN;
+	return is_float(in->dt) && (!is_float(out->dt) || op->code == OP_DETACH || op->code == OP_SIGN);
 }
 
 static bool visit(struct block *b);
@@ -76,10 +77,12 @@ static bool visit(struct block *b)
 
 				if (!out->mark)
 					continue;
-				if ((out->mark & BY_GRADIENT) && !stops(op, in, out))
+				bool stop = stops(op, in, out);
+
+				if ((out->mark & BY_GRADIENT) && !stop && is_float(in->dt))
 					news |= give(in, BY_GRADIENT | AT_ALL, NULL);
 				else
-					news |= give(in, AT_ALL, out->mark & BY_GRADIENT ? op : out->aux);
+					news |= give(in, AT_ALL, stop && !out->aux ? op : out->aux);
 			}
 	}
 	return news;

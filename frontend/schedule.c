@@ -1,4 +1,4 @@
-/* Schedules: macros over `step`, which counts from 0 (LANGUAGE.md rule 22). */
+/* Schedules: macros over `step`, which counts from 0 (docs/LANGUAGE.md). */
 #include "frontend/lower.h"
 
 #include <math.h>

@@ -502,7 +502,7 @@ static void assign_one(struct ctx *c, const struct node *n, const struct node *t
 	if (wanted(c, t, s, &w) && is_new_dims(c, t, s, &w)) {
 		c->declared = w.known;
 		v = eval(c, n->a, &w);
-		if (v.kind == V_NUMBER && set) {
+		if (set && is_number(&v)) {
 			v = eval(c, set->value, NULL);
 			set->used = true;
 		}

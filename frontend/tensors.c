@@ -94,7 +94,8 @@ static void warn_replicated(struct tensors *t, const struct seen *s, const struc
 		     m->mesh.at[axis].name, sizes.s);
 }
 
-/* used: by axis, the arrow that has taken it from this tensor. */
+/* used: by axis, the arrow that has taken it from this tensor. An arrow with a selector comes
+ * first on purpose. */
 static void apply(struct tensors *t, const struct seen *s, uint32_t no, const struct arrow **used, int64_t *on)
 {
 	const struct arrow *a = &t->c->m->arrows.at[no];
@@ -118,7 +119,7 @@ static void apply(struct tensors *t, const struct seen *s, uint32_t no, const st
 			warn_replicated(t, s, a, a->axes[x]);
 		t->applies[no] |= a->none;
 		fate->took |= touched && !taken && s->value;
-		if (touched && taken && s->value && !fate->blocked) {
+		if (touched && taken && s->value && !fate->blocked && !taken->sel == !a->sel) {
 			fate->blocked = s;
 			fate->by = taken;
 		}
@@ -200,6 +201,7 @@ static void warn_idle(struct tensors *t)
 	}
 }
 
+/* An arrow may pad several dims: each is said, at the same place. */
 static void warn_padding(struct tensors *t)
 {
 	struct ctx *c = t->c;
@@ -212,7 +214,7 @@ static void warn_padding(struct tensors *t)
 		for (uint32_t k = 0; k < i; k++)
 			first &= t->pads.at[k].d != p->d || t->pads.at[k].to != p->to;
 		if (first)
-			caution(c, p->at, more < 10 ? "'%s' is padded from %.0f to %lld (%.1g %%)" :
+			diag_warn(c->diag, p->at, more < 10 ? "'%s' is padded from %.0f to %lld (%.1g %%)" :
 			     "'%s' is padded from %.0f to %lld (%.0f %%)", c->m->dims.at[p->d].name,
 			     size, (long long)p->to, more);
 	}

@@ -87,7 +87,7 @@ struct sharding {
 	uint32_t sum, max; /* bit sets of axes over which a reduction is still owed */
 };
 
-/* PIPELINE.md 4: what a value depends on, hence when it is computed. */
+/* What a value depends on, hence when it is computed. */
 enum kind { K_CONST, K_INPUT, K_PARAM, K_INNER, K_SUM, K_FN, NKIND };
 extern const char *const kind_name[NKIND];
 
@@ -347,7 +347,7 @@ void axes_push(struct axes *l, int axis);
 uint32_t sharding_axes(const struct sharding *s, int nd); /* all axes that split, as bits; not pending */
 bool sharding_equal(const struct sharding *a, const struct sharding *b, int nd);
 int64_t group_size(const struct module *m, uint32_t axes); /* ranks along these axes */
-/* Elements a rank sends in op (a collective), by ALGEBRA.md 1.5; 0 for shard and to_partial. */
+/* Elements a rank sends in op (a collective), by docs/SHARDING.md; 0 for shard and to_partial. */
 double comm_elements(const struct module *m, const struct op *op);
 const char *axes_user_text(struct arena *mem, const struct module *m, uint32_t axes); /* "dp.tp" */
 

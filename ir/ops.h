@@ -78,7 +78,7 @@ OP(MERGE,     "merge",     1, 1, 1, VIEW, FIRST, "dims {dims}, major first, beco
 OP(SLICE,     "slice",     1, 1, 1, VIEW, FIRST, "r[{to} = i] = a[{dim} = {start} + {stride} i], 0 where that is out of range")
 OP(PAD,       "pad",       1, 1, 1, VIEW, FIRST, "the transpose of slice: r[{to} = {start} + {stride} i] = a[{dim} = i], else 0")
 OP(ROLL,      "roll",      1, 1, 1, VIEW, FIRST, "r[{dim} = i] = a[{dim} = (i + {shift}) mod size]")
-/* -- attention: LANGUAGE.md rule 18 is its meaning; flash kernels are how it runs -- */
+/* -- attention: docs/LANGUAGE.md is its meaning; flash kernels are how it runs -- */
 OP(ATTENTION, "attention", 3, 10, 2, ATTN, NO,
    "q, k, v, then by {extra} (bits, see attn_extra) a bias 1, a mask 2, a window 4, then iterations of the dropout key: u = q.k over {dim} * {scale}; {cap}: cap*tanh(u/cap); + bias; -inf where not mask, where {causal} is set and index({ctx}) > index({causal}), or index({causal}) - index({ctx}) >= window; softmax over {ctx}; dropout {p} by {key} over {dims}; times v. Results o and lse (f32, natural log of the sum of exp u; -inf for a row without keys, whose o is 0)")
 OP(ATTENTION_GRAD, "attention_grad", 6, 13, 3, ATTN, NO,

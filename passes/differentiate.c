@@ -1,4 +1,4 @@
-/* passes/differentiate.c - reverse mode, loops rolled (PIPELINE.md 1.2).
+/* passes/differentiate.c - reverse mode, loops rolled.
  *
  * Requires: form LOGICAL; params are read at the top only; the top's ops are FORWARD.
  * Leaves: for each `minimize` a `train` (EPILOGUE) of the gradient "d:PATH"; gradient ops are
@@ -401,7 +401,7 @@ static void carry_cotangent(struct loop *l, struct value *seed, struct value *ge
 }
 
 /* Cotangents of carried values, and an accumulator for each invariant that needs a gradient: a
- * computed one starts from what its value has so far, a param's from zero (PIPELINE.md, pitfall 1). */
+ * computed one starts from what its value has so far, a param's from zero. */
 static void carry_in(struct loop *l, struct grad *outer)
 {
 	for (uint32_t i = 0; i < l->ncarry; i++) {

@@ -256,7 +256,7 @@ static bool view_reaches(const struct fuse *f, const struct op *view, const stru
 {
 	if (!in_set(f, v, a, b))
 		return true;
-	if (view->code == OP_LOOKUP || v->def->code == OP_SCATTER)
+	if (v->def->code == OP_SCATTER)
 		return false;
 	if (is_sum(v->def)) {
 		for (int i = 0; i < v->nd; i++)
@@ -264,7 +264,7 @@ static bool view_reaches(const struct fuse *f, const struct op *view, const stru
 				return false;
 		return true;
 	}
-	if (is_dear(v->def->code) || ++*cost > 12)
+	if (is_dear(v->def->code) || ++*cost > (view->code == OP_LOOKUP ? 4 : 12))
 		return false;
 	for (uint32_t i = 0; i < v->def->nin; i++)
 		if (!view_reaches(f, view, v->def->in[i], a, b, cost))
@@ -877,6 +877,7 @@ static bool fuse_block(struct module *m, struct block *block, struct diag *d)
 			return false;
 	fuse_drop_detach(block);
 	scan(&f);
+	fuse_find_labels(&f);
 	fuse_lift_renames(&f);
 	fuse_widen_sums(&f);
 	scan(&f);

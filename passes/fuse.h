@@ -58,6 +58,7 @@ int64_t fuse_held(const struct fuse *f, const struct op *op);
 void fuse_drop_detach(struct block *b);
 void fuse_lift_renames(struct fuse *f);
 void fuse_widen_sums(struct fuse *f);
+void fuse_find_labels(struct fuse *f);
 bool fuse_make_again(struct fuse *f); /* true: something changed */
 
 #endif

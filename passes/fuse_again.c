@@ -96,6 +96,59 @@ void fuse_widen_sums(struct fuse *f)
 	}
 }
 
+/* sum(where(index(d) == t, z, 0), d) is z at d = t: t, NULL if op is something else. */
+static struct value *label_of(const struct op *op)
+{
+	const struct value *w = op->code == OP_SUM ? op->in[0] : NULL;
+	const struct op *where = w ? w->def : NULL;
+
+	if (!where || where->code != OP_WHERE || w->nd != op->out[0]->nd + 1)
+		return NULL;
+	const struct op *eq = where->in[0]->def, *zero = where->in[2]->def;
+	const struct value *z = where->in[1];
+
+	if (!eq || eq->code != OP_EQ || !zero || zero->code != OP_CONST || zero->at.value != 0 || z->dt != op->out[0]->dt ||
+	    !same_dims(z, w) || z->sh.sum || z->sh.max)
+		return NULL;
+	for (int i = 0; i < 2; i++) {
+		const struct op *index = eq->in[i]->def;
+		struct value *t = eq->in[1 - i];
+
+		if (!index || index->code != OP_INDEX || has_dim(op->out[0], index->at.dim) || t->dt != INT)
+			continue;
+		bool fits = !has_dim(t, index->at.dim);
+
+		for (int k = 0; k < t->nd; k++)
+			fits &= has_dim(op->out[0], t->d[k]);
+		if (fits)
+			return t;
+	}
+	return NULL;
+}
+
+void fuse_find_labels(struct fuse *f)
+{
+	for (int i = 0; i < f->n; i++) {
+		struct op *op = f->it[i].op;
+		struct value *t = label_of(op);
+
+		if (!t)
+			continue;
+		const struct op *where = op->in[0]->def;
+		struct value *in[2] = { where->in[1], t };
+		struct dimlist l = { 1, { 0 } };
+
+		for (int k = 0; k < in[0]->nd; k++)
+			if (!has_dim(op->out[0], in[0]->d[k]))
+				l.d[0] = in[0]->d[k];
+		op->code = OP_LOOKUP;
+		op->in = NEWN(f->mem, struct value *, 2);
+		memcpy(op->in, in, sizeof in);
+		op->nin = 2;
+		SET(op, dims, l);
+	}
+}
+
 /* Stored whatever the kernels are. */
 static bool is_stored(const struct fuse *f, int i)
 {

@@ -1,4 +1,4 @@
-/* passes/kinds.c - the kind of every value (PIPELINE.md 4): a type system of six values that says
+/* passes/kinds.c - the kind of every value: a type system of six values that says
  * what a value depends on, hence how often it must be computed, and which uses of a sum over the
  * batch are legal when the batch comes in microbatches.
  *

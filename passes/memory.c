@@ -15,7 +15,7 @@
  * the iteration; everything else that has an offset and could not be an alias is a copy.
  *
  * Lifetimes are intervals of positions in a block. A repeat body is planned first and is then
- * one piece of the enclosing timeline (PIPELINE.md 5). Buffers that outlive the step lie below. */
+ * one piece of the enclosing timeline. Buffers that outlive the step lie below. */
 #include <stdlib.h>
 
 #include "passes/passes.h"
@@ -390,20 +390,44 @@ static void stacked_yields(struct planner *p, struct block *block)
 	}
 }
 
-/* In a kernel of one loop nest over the dims of result k, is everything read at the very place that is
- * written next? Then the operands at `in` may share the result's storage. */
-static bool kernel_in_place(const struct op *op, const struct value *result, const struct home *buf)
+/* A kernel makes its results in order, and reads an operand when the first that needs it is made: by the
+ * time that result k is stored, is arg i in a register? */
+static bool read_by_then(const struct op *op, uint32_t k, uint32_t i)
 {
-	if (op->code != OP_KERNEL)
+	const struct block *body = op->body;
+
+	for (uint32_t a = 0; a < body->args.n; a++)
+		body->args.at[a]->mark = a == i;
+	for (const struct op *o = body->first; o; o = o->next) {
+		bool needs = false;
+
+		for (uint32_t n = 0; n < o->nin; n++)
+			needs |= o->in[n]->mark;
+		for (uint32_t n = 0; n < o->nout; n++)
+			o->out[n]->mark = needs;
+	}
+	for (uint32_t r = 0; r <= k; r++)
+		if (body->yields.at[r]->mark)
+			return true;
+	return false;
+}
+
+/* May result k lie where its operands with this home lie? A kernel of maps over the dims of its results is
+ * one loop nest: everything is read at the very place that is written next. A collective that keeps
+ * the layout reads its parts before it writes them. */
+static bool in_place(const struct op *op, const struct value *result, const struct home *h)
+{
+	if (op->code != OP_KERNEL && op->code != OP_ALL_REDUCE && op->code != OP_TO_PARTIAL)
 		return false;
-	for (const struct op *o = op->body->first; o; o = o->next)
+	for (const struct op *o = op->code == OP_KERNEL ? op->body->first : NULL; o; o = o->next)
 		if (opinfo[o->code].class != C_MAP && opinfo[o->code].class != C_LEAF)
 			return false;
 	for (uint32_t i = 0; i < op->nout; i++)
 		if (op->out[i]->nd != result->nd || memcmp(op->out[i]->d, result->d, result->nd * sizeof *result->d))
 			return false;
 	for (uint32_t i = 0; i < op->nin; i++)
-		if (op->in[i]->aux == buf && !same_place(op->in[i], result))
+		if (op->in[i]->aux == h &&
+		    (!same_place(op->in[i], result) || (op->code == OP_KERNEL && !read_by_then(op, result->no, i))))
 			return false;
 	return true;
 }
@@ -460,7 +484,7 @@ static void direct_write(struct planner *p, struct op *op)
 
 	if (h->last > x->def->mark || p->shown[x->def->mark])
 		return;
-	if (reads_buffer(x->def, h) && !kernel_in_place(x->def, x, h))
+	if (reads_buffer(x->def, h) && !in_place(x->def, x, h))
 		return;
 	home_of(x)->direct = true;
 }
@@ -560,6 +584,27 @@ static bool mark_growing(struct planner *p, struct op *op)
 	return true;
 }
 
+/* Is h a piece of this block that ends at op, so that a result of op may take it over? */
+static bool ends_at(const struct module *m, const struct home *h, const struct op *op)
+{
+	return h->root && !h->direct && !h->step && !h->buf && h->carry < 0 && h->last == op->mark && h->root->def &&
+	       h->root->home == op->home && once_a_step(m, h->root->def) == once_a_step(m, op);
+}
+
+static bool takes_over(const struct value *result, struct home *h)
+{
+	struct home *res = home_of(result);
+
+	if (res->root != result || res->direct || res->step || !same_place(h->root, result))
+		return false;
+	touch(h, res->last);
+	for (struct op *o = result->def; o; o = o->next)
+		for (uint32_t i = 0; i < o->nout; i++)
+			if (o->out[i]->aux == res)
+				o->out[i]->aux = h;
+	return true;
+}
+
 /* The result of a carried value takes over its initial value's storage, if that ends here. */
 static void inherit_carry(const struct module *m, struct op *op)
 {
@@ -569,20 +614,21 @@ static void inherit_carry(const struct module *m, struct op *op)
 
 		for (uint32_t i = 0; i < op->nin; i++)
 			again |= i != k && home_of(op->in[i]) == h;
-		if (again || !h->root || h->direct || h->step || h->buf || h->carry >= 0 || h->last != op->mark ||
-		    home_of(op->out[k])->direct || !same_place(h->root, op->out[k]) || !same_place(op->in[k], op->out[k]))
-			continue;
-		if (!h->root->def || h->root->home != op->home || h->root->def->code == OP_READ ||
-		    once_a_step(m, h->root->def) != once_a_step(m, op))
-			continue;
-		struct home *res = home_of(op->out[k]);
-
-		touch(h, res->last);
-		for (struct op *o = op; o; o = o->next)
-			for (uint32_t i = 0; i < o->nout; i++)
-				if (o->out[i]->aux == res)
-					o->out[i]->aux = h;
+		if (!again && ends_at(m, h, op) && same_place(op->in[k], op->out[k]))
+			takes_over(op->out[k], h);
 	}
+}
+
+/* A result takes over an operand's storage. */
+static void inherit_operand(const struct module *m, struct op *op)
+{
+	for (uint32_t k = 0; k < op->nout; k++)
+		for (uint32_t i = 0; i < op->nin; i++) {
+			struct home *h = home_of(op->in[i]);
+
+			if (ends_at(m, h, op) && in_place(op, op->out[k], h) && takes_over(op->out[k], h))
+				break;
+		}
 }
 
 /* -- offsets -- */
@@ -701,7 +747,7 @@ static int64_t fit(struct piece **order, uint32_t n, struct piece **by_off)
 	return height;
 }
 
-/* Best of the orders of PIPELINE.md 5.1. */
+/* The best of several orders. */
 static int64_t assign(struct planner *p, int64_t n)
 {
 	static int (*const orders[])(const void *, const void *) = { by_size_time, by_size, by_load, by_start, by_time };
@@ -810,8 +856,8 @@ static void set_offsets(struct planner *p, struct block *block)
 		else
 			shift(s->body, s->off);
 	}
-	for (struct op *op = block->first; op; op = op->next) /* carried results that took over a place */
-		for (uint32_t i = 0; op->code == OP_REPEAT && i < op->nout; i++) {
+	for (struct op *op = block->first; op; op = op->next) /* results that took over a place */
+		for (uint32_t i = 0; op->code != OP_READ && !is_alias(p->m, op) && i < op->nout; i++) {
 			struct home *h = home_of(op->out[i]);
 
 			if (h->root && h->root != op->out[i])
@@ -851,6 +897,8 @@ static bool plan_block(struct planner *p, struct block *block, int64_t *bytes)
 		if (op->code == OP_WRITE)
 			direct_write(p, op);
 	}
+	for (struct op *op = block->first; op; op = op->next)
+		inherit_operand(p->m, op);
 	if (!plan_bodies(p, block))
 		return false;
 	add_values(p, block);

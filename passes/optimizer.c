@@ -1,4 +1,4 @@
-/* passes/optimizer.c - the update of params as ops (LANGUAGE.md rule 22).
+/* passes/optimizer.c - the update of params as ops (docs/LANGUAGE.md).
  *
  * Requires: form LOGICAL, after differentiate: `train` ops, whose operand 0 is the gradient.
  * Leaves: EPILOGUE ops in their place; buffers PATH:m, PATH:v, PATH:row, PATH:col, PATH:master;

@@ -1,5 +1,5 @@
 /* passes/partition.c - one greedy pass in topological order: a sharding for every value, and the
- * collectives between them (ALGEBRA.md 1.4 to 1.10).
+ * collectives between them (docs/SHARDING.md).
  *
  * Requires anchors (place). The old block is walked and a new one is built: for each op a work
  * sharding is chosen by cost (forward, prologue, epilogue) or taken from the forward op it is the

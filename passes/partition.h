@@ -3,7 +3,7 @@
  * An old value (of the placed module) has versions: new values that hold it in some sharding. An
  * op is emitted with a work sharding: for each dim of its loops the axes that split it, and for
  * each axis the operands through which a pending sum passes. Everything else is derived from it
- * (ALGEBRA.md 1.2), for every op, in work.c.
+ * (docs/SHARDING.md), for every op, in work.c.
  */
 #ifndef PTC_PARTITION_H
 #define PTC_PARTITION_H
@@ -75,7 +75,7 @@ struct axes *work_on(struct work *w, dimid d); /* NULL: not a dim of the op */
 struct sharding work_need(const struct op *op, const struct work *w, uint32_t i);
 struct sharding work_result(const struct module *m, const struct op *op, const struct work *w, uint32_t k);
 struct work work_empty(const struct op *op);
-struct work choose_work(struct part *p, struct op *op);    /* ALGEBRA.md 1.6 */
+struct work choose_work(struct part *p, struct op *op);    /* docs/SHARDING.md */
 struct work mirror_work(struct part *p, struct op *op, const struct work *of); /* 1.7 */
 void set_hints(struct part *p, struct block *block);
 void set_later(struct part *p, struct block *block);       /* info.later, one sweep from the end */

@@ -4,7 +4,7 @@
 #include "ir/ir.h"
 
 /* The sharding that the arrows ask for of a tensor with this name (NULL: only arrows without a
- * selector apply), LANGUAGE.md rule 27. batch_in_time: it holds one microbatch, so the batch dim
+ * selector apply), docs/LANGUAGE.md. batch_in_time: it holds one microbatch, so the batch dim
  * is split over the time axis first. Needs the refined mesh (after place). */
 struct sharding place_by_arrows(const struct module *m, const char *name, int nd, const dimid *d,
 				bool batch_in_time);

@@ -1,4 +1,4 @@
-/* passes/precision.c - the width of floats (LANGUAGE.md rule 16).
+/* passes/precision.c - the width of floats (docs/LANGUAGE.md).
  *
  * Requires: form LOGICAL as the front end made it: floats are f32; casts with key "fp32" or "bf16"
  * are the user's. Before differentiate.

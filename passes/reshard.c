@@ -211,3 +211,38 @@ struct chain reshard_chain(const struct module *m, int nd, const dimid *d, enum 
 	}
 	return c;
 }
+
+/* One thing sent, or gathers alone, can't be done better, unless what is gathered is then cut. */
+static bool may_be_better(const struct chain *c)
+{
+	int sent = 0, gathers = 0;
+	bool cut = false;
+
+	for (int i = 0; i < c->n; i++) {
+		bool gather = c->step[i].code == OP_ALL_GATHER;
+
+		gathers += gather;
+		sent += c->step[i].code != OP_SHARD && c->step[i].code != OP_TO_PARTIAL;
+		cut |= gathers && c->step[i].code == OP_SHARD;
+	}
+	return c->seconds < 1e30 && (cut || (sent > 1 && gathers < sent));
+}
+
+struct chain reshard_best(const struct module *m, int nd, const dimid *d, enum dtype dt,
+			  const struct sharding *src, const struct sharding *dst)
+{
+	struct chain c = reshard_chain(m, nd, d, dt, src, dst);
+
+	if (!may_be_better(&c))
+		return c;
+	reroute(m, nd, d, dt, src, dst, &c);
+	c.seconds = 0;
+	c.free = true;
+	for (int i = 0; i < c.n; i++) {
+		struct state s = { m, nd, d, dst, c.step[i].sh };
+
+		c.seconds += step_seconds(&s, &c.step[i], i ? &c.step[i - 1].sh : src, dt);
+		c.free &= c.step[i].code == OP_SHARD || c.step[i].code == OP_TO_PARTIAL;
+	}
+	return c;
+}

@@ -1,4 +1,4 @@
-/* passes/reshard.h - from one sharding to another: the greedy chain of ALGEBRA.md 1.5. */
+/* passes/reshard.h - from one sharding to another: the greedy chain of docs/SHARDING.md. */
 #ifndef PTC_RESHARD_H
 #define PTC_RESHARD_H
 #include "passes/passes.h"
@@ -20,9 +20,15 @@ struct chain {
 	bool free; /* nothing is sent */
 };
 
-/* Dims d[nd] and type of the value are given; both shardings are in the order of d. */
+/* Dims d[nd] and type of the value are given; both shardings are in the order of d. This one is quick, for
+ * weighing; what is sent goes by the best. */
 struct chain reshard_chain(const struct module *m, int nd, const dimid *d, enum dtype dt,
 			   const struct sharding *src, const struct sharding *dst);
+struct chain reshard_best(const struct module *m, int nd, const dimid *d, enum dtype dt,
+			  const struct sharding *src, const struct sharding *dst);
+/* Puts a cheaper chain in place of *c if there is one (reroute.c); its seconds and free are then to be set. */
+void reroute(const struct module *m, int nd, const dimid *d, enum dtype dt, const struct sharding *src,
+	     const struct sharding *dst, struct chain *c);
 double shard_elements(const struct module *m, int nd, const dimid *d, const struct sharding *sh);
 
 #endif

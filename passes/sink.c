@@ -1,5 +1,5 @@
 /* passes/sink.c - letting a cotangent stay pending where its readers, all linear in it, lead to
- * something smaller, or to a sum that is reduced over the same axes anyway (ALGEBRA.md 1.9): dk and
+ * something smaller, or to a sum that is reduced over the same axes anyway (docs/SHARDING.md): dk and
  * dv of grouped queries with fewer key heads than ranks, the gradient of an expert's input. */
 #include "passes/partition.h"
 

@@ -288,7 +288,7 @@ static struct value *emit_step(struct part *p, struct value *old, struct value *
 
 static struct value *emit_chain(struct part *p, struct value *old, struct value *val, const struct sharding *sh)
 {
-	struct chain c = reshard_chain(p->m, val->nd, val->d, val->dt, &val->sh, sh);
+	struct chain c = reshard_best(p->m, val->nd, val->d, val->dt, &val->sh, sh);
 
 	if (c.seconds >= 1e30) {
 		struct value to = *val;
@@ -426,7 +426,7 @@ static struct value *get_free(struct part *p, struct value *v, struct info *i, c
 {
 	const struct op *op = v->def;
 	struct sharding base = *sh;
-	struct value *in[8];
+	struct value **in = NEWN(p->m->mem, struct value *, op->nin ? op->nin : 1);
 
 	base.sum = base.max = 0;
 	for (int k = 0; k < v->nd; k++)

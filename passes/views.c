@@ -1,4 +1,4 @@
-/* passes/views.c - lookups whose indices are arithmetic on positions, as views (LANGUAGE.md 13).
+/* passes/views.c - lookups whose indices are arithmetic on positions, as views (docs/LANGUAGE.md).
  *
  *   x[d = s + c index(b)]                        slice        (out of range reads 0 in both)
  *   x[d = index(b) n + index(c)]                 split, if b and c fill d

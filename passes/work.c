@@ -76,12 +76,12 @@ struct sharding work_result(const struct module *m, const struct op *op, const s
 	memset(&sh, 0, sizeof sh);
 	for (int i = 0; i < v->nd; i++)
 		sh.on[i] = *on(w, op_label(op, v->d[i], true));
-	for (int i = 0; i < w->nd && op->code != OP_ATTENTION; i++)
+	for (int i = 0; i < w->nd && op->code != OP_ATTENTION; i++) /* lse is whole without v's dims */
 		for (int x = 0; label_pos(op, v, w->d[i], true) < 0 && x < w->on[i].n; x++)
 			gone |= 1u << w->on[i].a[x];
 	if (op->code == OP_RMAX)
 		sh.max = gone;
-	else if (op->code != OP_ATTENTION) /* its dims may lack in lse, which is whole without them */
+	else
 		sh.sum = gone;
 	for (uint32_t a = 0; a < m->axes.n; a++)
 		if (w->pass[a])
@@ -131,9 +131,14 @@ struct options {
 	struct option at[MAX_OPTION];
 };
 
+/* A position and a row along one dim are not one loop. */
 static bool closed(const struct op *op, dimid d)
 {
-	return op_closed_dim(op, d) || (looked_up(op, d) && op->nout && has_dim(op->out[0], d));
+	bool both = false;
+
+	for (uint32_t i = op->code == OP_LOOKUP; i < op->nin && looked_up(op, d); i++)
+		both |= has_dim(op->in[i], d);
+	return both || op_closed_dim(op, d);
 }
 
 static void offer_dim(const struct op *op, struct options *o, dimid d)
@@ -396,7 +401,7 @@ struct search {
 	struct options opt[MAX_AXES];
 	struct work best;
 	double best_seconds, best_now;
-	int best_pending;
+	int best_pending, best_pick[MAX_AXES];
 };
 
 static void try_work(struct search *s, const int *pick)
@@ -427,6 +432,7 @@ static void try_work(struct search *s, const int *pick)
 		s->best_seconds = t;
 		s->best_now = now;
 		s->best_pending = pend;
+		memcpy(s->best_pick, pick, (size_t)s->naxis * sizeof *pick);
 	}
 }
 
@@ -444,11 +450,87 @@ static void offer_free(struct part *p, const struct op *op, struct value *v, sha
 	PUSH(p->m->mem, list, sh);
 }
 
+enum { MOST_TRIES = 60 };
+
+static void try_all(struct search *s)
+{
+	int pick[MAX_AXES] = { 0 }, i = 0;
+
+	while (i >= 0) {
+		try_work(s, pick);
+		for (i = s->naxis - 1; i >= 0; i--) {
+			if (++pick[i] < s->opt[i].n)
+				break;
+			pick[i] = 0;
+		}
+	}
+}
+
+static void try_like(struct search *s, const struct value *v, const struct sharding *sh, int operand)
+{
+	int pick[MAX_AXES] = { 0 };
+
+	for (int a = 0; a < s->naxis; a++)
+		for (int k = 0; k < s->opt[a].n; k++) {
+			const struct option *o = &s->opt[a].at[k];
+			int pos = o->none || o->pass ? -1 : label_pos(s->op, v, o->d, operand < 0);
+
+			if ((pos >= 0 && axes_has(&sh->on[pos], s->axis[a])) ||
+			    (o->pass && operand >= 0 && o->mask >> operand & 1 && sh->sum >> s->axis[a] & 1))
+				pick[a] = k;
+		}
+	try_work(s, pick);
+}
+
+static bool same_option(const struct option *x, const struct option *y)
+{
+	return x->none == y->none && x->pass == y->pass && x->d == y->d && x->mask == y->mask;
+}
+
+/* Moves one axis, or two to the same place, as long as that helps. */
+static void descend(struct search *s)
+{
+	double before;
+
+	do {
+		before = s->best_seconds;
+		for (int a = 0; a < s->naxis; a++)
+			for (int k = 0; k < s->opt[a].n; k++) {
+				int pick[MAX_AXES];
+
+				memcpy(pick, s->best_pick, sizeof pick);
+				pick[a] = k;
+				try_work(s, pick);
+				for (int b = a + 1; b < s->naxis; b++)
+					for (int x = 0; x < s->opt[b].n; x++)
+						if (same_option(&s->opt[a].at[k], &s->opt[b].at[x]) && s->best_pick[b] != x) {
+							pick[b] = x;
+							try_work(s, pick);
+							pick[b] = s->best_pick[b];
+						}
+			}
+	} while (s->best_seconds < before * (1 - 1e-9));
+}
+
+/* Too many axes to try all: from what operands and anchors have, one axis after the other. Costs of axes
+ * hardly depend on each other. */
+static void try_some(struct search *s)
+{
+	int none[MAX_AXES] = { 0 };
+
+	try_work(s, none);
+	for (uint32_t k = 0; k < s->op->nout; k++)
+		if (s->op->out[k]->placed)
+			try_like(s, s->op->out[k], &s->op->out[k]->sh, -1);
+	for (uint32_t i = 0; i < s->op->nin; i++)
+		for (uint32_t k = 0; k < s->have[i].n && k < 4; k++)
+			try_like(s, s->op->in[i], &s->have[i].at[k], (int)i);
+	descend(s);
+}
+
 struct work choose_work(struct part *p, struct op *op)
 {
 	struct search s = { .p = p, .op = op, .best_seconds = 1e300 };
-	int pick[MAX_AXES] = { 0 }, i = 0;
-
 	s.have = NEWN(p->m->mem, shardings, op->nin ? op->nin : 1);
 	for (uint32_t k = 0; k < op->nin; k++) {
 		available(p, op->in[k], &s.have[k]);
@@ -466,14 +548,13 @@ struct work choose_work(struct part *p, struct op *op)
 		s.opt[s.naxis++] = o;
 	}
 	s.best = work_empty(op);
-	while (i >= 0) {
-		try_work(&s, pick);
-		for (i = s.naxis - 1; i >= 0; i--) {
-			if (++pick[i] < s.opt[i].n)
-				break;
-			pick[i] = 0;
-		}
-	}
+	double all = 1;
+	for (int a = 0; a < s.naxis; a++)
+		all *= s.opt[a].n;
+	if (all <= MOST_TRIES)
+		try_all(&s);
+	else
+		try_some(&s);
 	return s.best;
 }
 

@@ -10,10 +10,10 @@
 #include "runtime/internal.h"
 #include "runtime/vector.h"
 
-/* e^x to 1 ulp or so; 0 below -87 and for -inf. x <= 88. A macro, so that no vector is passed. */
+/* e^x to 1 ulp or so; 0 below -87 and for -inf; NaN stays. x <= 88. A macro, so that no vector is passed. */
 #define VEXP(x, out) do { \
 	vf x_ = (x), t_ = x_ * 1.44269504f + 12582912.0f, n_ = t_ - 12582912.0f; \
-	vi live_ = x_ > -87.0f; \
+	vi dead_ = x_ <= -87.0f; \
 	vf r_ = (x_ - n_ * 0.693359375f) + n_ * 2.12194440e-4f; \
 	vf p_ = 1.9875691500e-4f * r_ + 1.3981999507e-3f; \
 	p_ = p_ * r_ + 8.3334519073e-3f; \
@@ -21,7 +21,7 @@
 	p_ = p_ * r_ + 1.6666665459e-1f; \
 	p_ = p_ * r_ + 5.0000001201e-1f; \
 	p_ = p_ * r_ * r_ + r_ + 1.0f; \
-	(out) = (vf)(((vw)p_ + ((vw)t_ << 23)) & (vw)live_); \
+	(out) = (vf)(((vw)p_ + ((vw)t_ << 23)) & ~(vw)dead_); \
 } while (0)
 
 static int64_t round_lanes(int64_t n)
@@ -42,12 +42,12 @@ FAST static float softmax_row(float *s, int64_t n, float scale, float *sum)
 	m = m - INFINITY;
 	for (int64_t j = 0; j < full; j += LANES) {
 		vf x = AT(s + j) * scale;
-		vi more = (x > m) | (x != x);
+		vi more = x > m; /* NaN is found in the sum */
 
 		m = PICK(more, x, m);
 	}
 	for (int i = 0; i < LANES; i++)
-		top = m[i] > top || isnan(m[i]) ? m[i] : top;
+		top = m[i] > top ? m[i] : top;
 	float zero = top == -INFINITY ? 0 : top;
 
 	for (int64_t j = 0; j < full; j += LANES) {
@@ -59,7 +59,7 @@ FAST static float softmax_row(float *s, int64_t n, float scale, float *sum)
 	}
 	for (int i = 0; i < LANES; i++)
 		total += l[i];
-	*sum = isnan(top) ? top : total;
+	*sum = total;
 	return top;
 }
 
@@ -466,11 +466,17 @@ static bool forward_keys(struct work *w, void *const *at)
 
 /* -- backward -- */
 
-static float dot(const float *a, const float *b, int64_t n)
+FAST static float dot(const float *a, const float *b, int64_t n)
 {
+	vf l = { 0 };
 	float s = 0;
+	int64_t i = 0;
 
-	for (int64_t i = 0; i < n; i++)
+	for (; i + LANES <= n; i += LANES)
+		l += GET(a + i) * GET(b + i);
+	for (int k = 0; k < LANES; k++)
+		s += l[k];
+	for (; i < n; i++)
 		s += a[i] * b[i];
 	return s;
 }

@@ -5,7 +5,8 @@
 
 #include "runtime/exec.h"
 
-enum { MAX_POINTERS = 4096 };
+/* A kernel is shared out if it has this many elements; results that are joined may take so many bytes. */
+enum { PARTS_WORTH = 16384, JOINED_MOST = 1 << 20 };
 
 static bool broken(struct rank *r, const struct op *op, const char *why)
 {
@@ -30,11 +31,90 @@ int64_t rank_iter_all(const struct rank *r)
 
 /* -- instructions -- */
 
+/* A kernel's call. With sums, each part makes results of its own, which are joined in order; the number
+ * of parts does not depend on threads then. */
+struct kernel_job {
+	const struct instr *i;
+	const struct ptc_env *env;
+	void **in, **out;
+	const int64_t *start, *n;
+	uint32_t parts;
+	char *room;       /* of the parts' own results */
+	int64_t bytes;    /* of one part's */
+};
+
+static bool is_joined(const struct kernel_sig *s, uint32_t k)
+{
+	return k < 64 && ((s->sums | s->maxes) >> k & 1);
+}
+
+static void run_parts(void *arg, int me, int n)
+{
+	const struct kernel_job *j = arg;
+	const struct op *op = j->i->op;
+	struct ptc_env env = *j->env;
+	void *out[MAX_OPERANDS];
+
+	env.parts = j->parts;
+	for (env.part = (uint32_t)me; env.part < j->parts; env.part += (uint32_t)n) {
+		char *room = j->room ? j->room + env.part * j->bytes : NULL;
+
+		for (uint32_t k = 0; k < op->nout; k++) {
+			out[k] = j->out[k];
+			if (room && is_joined(j->i->sig, k)) {
+				out[k] = room;
+				room += j->i->size[k];
+			}
+		}
+		j->i->fn(j->in, out, j->start, j->n, &env);
+	}
+}
+
+static void join_parts(const struct rank *r, const struct kernel_job *j)
+{
+	const struct op *op = j->i->op;
+	const void *src[KERNEL_PARTS];
+	int64_t off = 0;
+
+	for (uint32_t k = 0; k < op->nout; k++) {
+		if (!is_joined(j->i->sig, k))
+			continue;
+		for (uint32_t p = 0; p < j->parts; p++)
+			src[p] = j->room + p * j->bytes + off;
+		struct nest l = { 1, { local_count(r->rt->m, op->out[k]) }, { 1 }, { 1 } };
+
+		nest_join(&l, op->out[k]->dt, j->out[k], (int)j->parts, src, j->i->sig->maxes >> k & 1);
+		off += j->i->size[k];
+	}
+}
+
+/* How many parts; with sums, room for them. */
+static bool share_out(struct rank *r, struct kernel_job *j)
+{
+	const struct kernel_sig *s = j->i->sig;
+	int threads = team_size(r->team);
+
+	j->parts = 1;
+	if (s->split < 2 || s->work < PARTS_WORTH)
+		return true;
+	if (!s->sums && !s->maxes) {
+		j->parts = (uint32_t)(threads < s->split ? threads : s->split);
+		return true;
+	}
+	j->bytes = j->i->joined;
+	if (!j->bytes || j->bytes > JOINED_MOST)
+		return true;
+	j->parts = (uint32_t)(KERNEL_PARTS < s->split ? KERNEL_PARTS : s->split);
+	j->room = gemm_scratch(r->gemm, SCRATCH_PARTS, j->parts * j->bytes);
+	return j->room || broken(r, j->i->op, gemm_error(r->gemm));
+}
+
 static bool run_kernel(struct rank *r, const struct instr *i)
 {
-	void *in[MAX_POINTERS], *out[MAX_POINTERS];
+	void *in[MAX_OPERANDS], *out[MAX_OPERANDS];
 	int64_t start[64], n[64];
 	const struct op *op = i->op;
+	struct kernel_job j = { .i = i, .env = &r->env, .in = in, .out = out, .start = start, .n = n };
 
 	for (uint32_t k = 0; k < op->nin; k++)
 		in[k] = at(r, &i->at[k]);
@@ -46,7 +126,16 @@ static bool run_kernel(struct rank *r, const struct instr *i)
 		start[k] = e.start;
 		n[k] = e.valid;
 	}
-	i->fn(in, out, start, n, &r->env);
+	if (!share_out(r, &j))
+		return false;
+	if (j.parts == 1)
+		i->fn(in, out, start, n, &r->env);
+	else if (team_size(r->team) > 1)
+		team_run(r->team, run_parts, &j);
+	else
+		run_parts(&j, 0, 1);
+	if (j.room)
+		join_parts(r, &j);
 	return true;
 }
 
@@ -116,6 +205,8 @@ static void move(struct rank *r, const struct mover *m, char *to, const char *fr
 		from += r->coord[m->part_axis] * m->part * dtype_bytes(m->sdt);
 	if (m->mode == MODE_FILL && off_zero(r, m->axes))
 		nest_fill(&l, m->ddt, to, m->fill);
+	else if (to == from)
+		return;
 	else if (m->mode == MODE_ADD && r->mb > 0)
 		nest_add_by(r->team, &l, m->ddt, to, from);
 	else

@@ -10,7 +10,7 @@
 #include "codegen/codegen.h"
 #include "runtime/runtime.h"
 
-enum { MAX_NEST = 8 };
+enum { MAX_NEST = 8, MAX_OPERANDS = 1024 };
 
 /* -- team.c: threads that help a rank -- */
 struct team;
@@ -69,7 +69,7 @@ void gemm_close(struct gemm *g);
 const char *gemm_error(const struct gemm *g); /* of the last call that failed */
 bool gemm_failed(struct gemm *g, const struct gemm *helper); /* takes its error over; false */
 int64_t gemm_bytes(const struct gemm *g);     /* scratch held */
-enum { SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_OUT, SCRATCH_PACK, SCRATCH_CARRY, SCRATCH_ATTENTION, NSCRATCH };
+enum { SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_OUT, SCRATCH_PACK, SCRATCH_CARRY, SCRATCH_PARTS, SCRATCH_ATTENTION, NSCRATCH };
 void *gemm_scratch(struct gemm *g, int slot, int64_t bytes); /* 64-byte aligned; NULL: over the limit */
 
 /* c[..] (+)= sum a[..] b[..] over nd loops; an operand that lacks a loop has has[] false there. */
@@ -223,6 +223,7 @@ struct instr {
 	struct loc *at;     /* operands, then results */
 	const struct kernel_sig *sig;
 	ptc_kernel *fn;
+	int64_t *size, joined; /* bytes of each result, of all that are joined; 0: they can't be */
 	int no;             /* of a kernel: which; of a collective: its row of counters */
 	struct move *move;
 	struct einsum *einsum;

@@ -311,6 +311,24 @@ static struct loc *locs(struct lowering *l, const struct op *op)
 	return at;
 }
 
+/* Results that parts of a kernel make each: float32 or int, so that nothing is rounded twice. */
+static void join_sizes(struct lowering *l, struct instr *i)
+{
+	const struct op *op = i->op;
+	bool exact = true;
+
+	i->size = NEWN(l->rt->mem, int64_t, op->nout + 1);
+	for (uint32_t k = 0; k < op->nout; k++) {
+		i->size[k] = (local_bytes(l->m, op->out[k]) + 63) / 64 * 64;
+		if (k < 64 && ((i->sig->sums | i->sig->maxes) >> k & 1)) {
+			exact &= op->out[k]->dt == F32 || op->out[k]->dt == INT;
+			i->joined += i->size[k];
+		}
+	}
+	if (!exact)
+		i->joined = 0;
+}
+
 static bool lower_kernel(struct lowering *l, const struct op *op)
 {
 	const struct kernels *k = &l->rt->kernels;
@@ -318,6 +336,8 @@ static bool lower_kernel(struct lowering *l, const struct op *op)
 
 	if (!at)
 		return false;
+	if (op->nin > MAX_OPERANDS || op->nout > MAX_OPERANDS)
+		return odd(l, op, "too many operands");
 	for (int n = 0; n < k->n; n++) {
 		int no = (l->kernel + n) % k->n;
 
@@ -329,6 +349,7 @@ static bool lower_kernel(struct lowering *l, const struct op *op)
 		i->sig = &k->sig[no];
 		i->fn = k->fn[no];
 		i->no = no;
+		join_sizes(l, i);
 		l->kernel = no + 1;
 		return true;
 	}

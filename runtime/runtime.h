@@ -14,7 +14,7 @@ struct run_options {
 	const char **data;     /* "FILE" or "NAME=FILE" */
 	int ndata;
 	const char *init, *save; /* safetensors of logical params, or NULL */
-	bool json;             /* a line a step, then the summary (DESIGN.md 7) */
+	bool json;             /* a line a step, then the summary */
 	int64_t log_every;     /* progress lines on stdout when not json; 0: none */
 };
 

@@ -344,6 +344,8 @@ static void make_dims(struct gen *g)
 	g->group = new_dim(g, "group", 1 + (int64_t)roll(g, 3));
 	g->head = new_dim(g, "head", 1 + (int64_t)roll(g, 4));
 	g->wide = new_dim(g, "wide", dim_size(m, g->feat[0]) * dim_size(m, g->feat[1]));
+	g->pick = new_dim(g, "pick", 1 + (int64_t)roll(g, (uint32_t)dim_size(m, g->feat[3])));
+	g->slot = new_dim(g, "slot", random_size(g));
 	g->loop[0] = new_dim(g, "outer", 1 + (int64_t)roll(g, 3));
 	g->loop[1] = new_dim(g, "layer", 1 + (int64_t)roll(g, 3));
 }

@@ -27,7 +27,7 @@ struct gen {
 	struct module *m;
 	struct gen_case *c;
 	struct rnd r;           /* of the step at work */
-	dimid batch, seq, ctx, vocab, feat[FEATS], twin[FEATS], heads, group, head, wide, loop[2];
+	dimid batch, seq, ctx, vocab, feat[FEATS], twin[FEATS], heads, group, head, wide, pick, slot, loop[2];
 	struct scope top;
 	values tables;          /* reads of params, for ties and penalties */
 	VEC(const char *) names;

@@ -579,9 +579,33 @@ static void maybe_name(struct gen *g, struct value *v, const char *what)
 	PUSH(g->mem, &g->names, v->name);
 }
 
+/* A bias, a mask and a window of an attention; their bits. */
+static int64_t extras(struct gen *g, struct scope *s, struct value **in, uint32_t *nin, bool causal)
+{
+	dimid d[] = { g->heads, g->seq, g->ctx };
+	int64_t bits = 0;
+
+	if (chance(g, 25)) {
+		int skip = (int)roll(g, 3);
+
+		in[(*nin)++] = new_param(g, s, 3 - skip, d + skip);
+		bits |= X_BIAS;
+	}
+	if (chance(g, 25)) {
+		in[(*nin)++] = chance(g, 50) ? b_map2(&s->b, OP_NE, tokens_in(g, s, false), b_const(&s->b, INT, 0)) :
+			       b_map2(&s->b, OP_GE, b_index(&s->b, g->ctx), b_const(&s->b, INT, 1));
+		bits |= X_MASK;
+	}
+	if (causal && chance(g, 25)) {
+		in[(*nin)++] = b_const(&s->b, INT, 1 + roll(g, 4));
+		bits |= X_WINDOW;
+	}
+	return bits;
+}
+
 static struct value *attention(struct gen *g, struct scope *s)
 {
-	struct value *x = pick(g, s), *y = chance(g, 80) ? x : pick(g, s), *in[8];
+	struct value *x = pick(g, s), *y = chance(g, 80) ? x : pick(g, s), *in[12];
 	dimid qd[3], kd[2] = { g->heads, g->head }, vd[2] = { g->heads, chance(g, 70) ? g->head : g->feat[0] };
 	dimid row[MAX_DIMS], out[MAX_DIMS];
 	int n = 0, nr = 0, no;
@@ -609,14 +633,18 @@ static struct value *attention(struct gen *g, struct scope *s)
 	no = nr;
 	out[no++] = vd[1];
 	double p = chance(g, 25) ? 0.25 : 0;
+	bool causal = chance(g, 60);
 	uint32_t nin = 3;
+	int64_t extra = extras(g, s, in, &nin, causal);
 	if (p > 0)
-		nin += (uint32_t)iterations(g, s, s, in + 3);
+		nin += (uint32_t)iterations(g, s, s, in + nin);
 	struct op *op = op_new(&s->b, OP_ATTENTION, nin, in, 2);
+	if (extra)
+		SET(op, extra, extra);
 	SET(op, dim, g->head);
 	SET(op, ctx, g->ctx);
 	SET(op, scale, 1 / sqrt((double)dim_size(g->m, g->head)));
-	if (chance(g, 60))
+	if (causal)
 		SET(op, causal, g->seq);
 	if (chance(g, 20))
 		SET(op, cap, 3.0);
@@ -738,6 +766,109 @@ static struct value *experts(struct gen *g, struct scope *s)
 	return b_einsum(&s->b, h, gate, F32, n, d);
 }
 
+static struct value *topk(struct scope *s, struct value *x, dimid d, dimid to)
+{
+	struct op *op = op_new(&s->b, OP_TOPK, 1, &x, 1);
+	dimid out[MAX_DIMS];
+
+	for (int i = 0; i < x->nd; i++)
+		out[i] = x->d[i] == d ? to : x->d[i];
+	SET(op, dim, d);
+	SET(op, to, to);
+	return op_type(&s->b, op, 0, INT, x->nd, out);
+}
+
+static struct value *looked(struct scope *s, struct value *x, uint32_t n, struct value *const *index,
+			    const struct dimlist *dims, int nd, const dimid *d)
+{
+	struct value *in[4] = { x };
+
+	memcpy(in + 1, index, n * sizeof *index);
+	struct op *op = op_new(&s->b, OP_LOOKUP, n + 1, in, 1);
+	SET(op, dims, *dims);
+	return op_type(&s->b, op, 0, x->dt, nd, d);
+}
+
+/* The largest elements along a dim, or a hot one of the largest. */
+static struct value *picked(struct gen *g, struct scope *s)
+{
+	struct value *x = pick(g, s), *z, *e;
+	dimid d = g->feat[3];
+
+	if (!x || !has_dim(x, d) || has_dim(x, g->pick))
+		return NULL;
+	z = two_op(s, OP_ADD, x, scaled(s, b_cast(&s->b, b_index(&s->b, d), F32), 0.137));
+	if (chance(g, 40)) {
+		dimid keep[MAX_DIMS];
+		int n = 0;
+
+		for (int i = 0; i < x->nd; i++)
+			if (x->d[i] != d)
+				keep[n++] = x->d[i];
+		struct op *op = op_new(&s->b, OP_ARGMAX, 1, &z, 1);
+		SET(op, dim, d);
+		e = op_type(&s->b, op, 0, INT, n, keep);
+		return two_op(s, OP_MUL, x, b_cast(&s->b, b_map2(&s->b, OP_EQ, e, b_index(&s->b, d)), F32));
+	}
+	e = topk(s, z, d, g->pick);
+	return looked(s, x, 1, &e, &(struct dimlist){ 1, { d } }, e->nd, e->d);
+}
+
+/* Routing by topk and rank: tokens go to places of experts, and come back. */
+static struct value *dispatched(struct gen *g, struct scope *s)
+{
+	struct value *x = pick(g, s);
+	dimid f = g->feat[2], e = g->feat[3], t = g->twin[2];
+	dimid bse[] = { g->batch, g->seq, e }, fe[] = { f, e }, efo[] = { e, f, t };
+	dimid places[] = { g->batch, e, g->slot, f }, made[] = { g->batch, e, g->slot, t };
+	dimid back[] = { g->batch, g->seq, g->pick, t }, out[] = { g->batch, g->seq, t };
+
+	if (!x || x->nd != 3 || !has_dim(x, g->batch) || !has_dim(x, g->seq) || !has_dim(x, f) || !fits(g, 4, places))
+		return NULL;
+	struct value *r = b_einsum(&s->b, x, new_param(g, s, 2, fe), F32, 3, bse);
+	struct value *z = two_op(s, OP_ADD, r, scaled(s, b_cast(&s->b, b_index(&s->b, e), F32), 0.0137));
+	struct value *to[2] = { topk(s, z, e, g->pick) };
+	struct op *op = op_new(&s->b, OP_RANK, 1, to, 1);
+	SET(op, dims, (struct dimlist){ 2, { g->seq, g->pick } });
+	to[1] = op_type(&s->b, op, 0, INT, to[0]->nd, to[0]->d);
+	struct value *in[3] = { x, to[0], to[1] };
+	op = op_new(&s->b, OP_SCATTER, 3, in, 1);
+	struct dimlist place = { 2, { e, g->slot } };
+	SET(op, dims, place);
+	struct value *xe = op_type(&s->b, op, 0, F32, 4, places);
+	maybe_name(g, xe, "xe");
+	struct value *ye = one_op(s, OP_TANH, b_einsum(&s->b, xe, new_param(g, s, 3, efo), F32, 4, made));
+	struct value *gate = softmax(s, looked(s, r, 1, to, &(struct dimlist){ 1, { e } }, to[0]->nd, to[0]->d), g->pick);
+	return b_einsum(&s->b, gate, looked(s, ye, 2, to, &place, 4, back), F32, 3, out);
+}
+
+/* A state that the model reads and renews. */
+static struct value *kept(struct gen *g, struct scope *s)
+{
+	struct value *x = pick(g, s), *new;
+	dimid d[2], over[MAX_DIMS];
+	int n = 0, no = 0;
+
+	if (!x || s->up)
+		return NULL;
+	for (int i = 0; i < x->nd; i++)
+		if (x->d[i] != g->batch && n < 2 && chance(g, 50))
+			d[n++] = x->d[i];
+		else
+			over[no++] = x->d[i];
+	struct buffer *b = module_buffer(g->m, B_STATE, arena_printf(g->mem, "s%d", g->nkey++), F32, n, d);
+	b->init = INIT_UNIFORM;
+	b->init_arg = 0.5;
+	struct value *old = b_read(&s->b, b);
+	new = no ? mean_over(g, s, x, no, over) : x;
+	if (chance(g, 30))
+		new = one_op(s, OP_SIN, new);
+	new = two_op(s, OP_ADD, scaled(s, old, 0.9), scaled(s, new, 0.1));
+	struct op *op = op_new(&s->b, OP_WRITE, 1, &new, 0);
+	SET(op, buf, b->name);
+	return scaled(s, two_op(s, OP_ADD, x, old), 0.7);
+}
+
 static struct value *of_position(struct gen *g, struct scope *s)
 {
 	dimid d[] = { g->seq, g->feat[roll(g, FEATS)], g->heads, g->batch };
@@ -749,7 +880,7 @@ static struct value *of_position(struct gen *g, struct scope *s)
 step *const gen_steps[] = {
 	unary, unary, kinked, binary, binary, with_param, with_param, chosen, reduced, linear, linear, linear,
 	product, product, looked_up, looked_up, gathered, softmaxed, normed, renamed, renamed, viewed, dropped,
-	detached, attention, attention, attention_by_hand, roped, mlp, mlp, experts, of_position, step_repeat,
+	detached, attention, attention, attention_by_hand, roped, mlp, mlp, experts, of_position, picked, dispatched, dispatched, kept, step_repeat,
 	step_repeat, step_repeat,
 };
 const int gen_nsteps = (int)LEN(gen_steps);

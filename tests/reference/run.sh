@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 
 for json in tests/reference/data/*.json; do
-	[ -f "$json" ] || continue
+	[ -f "${json%.json}.args" ] || continue # another table
 	name=$(basename "$json" .json)
 	args=$(head -1 "tests/reference/data/$name.args")
 	for mesh in $(sed -n '2p' "tests/reference/data/$name.args"); do

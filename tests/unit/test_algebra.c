@@ -1,4 +1,4 @@
-/* The table of ALGEBRA.md section 2: what the partitioner sends for GPT-2 with biases, wpe and a tied
+/* A table of known volumes: what the partitioner sends for GPT-2 with biases, wpe and a tied
  * head (36 params, 1952 elements; 2 layers, batch 4, seq 8, E 8, heads 4, ff 32, vocab 16), by axis, in
  * elements a rank. A collective in a loop counts once an iteration, one on a stacked gradient once a
  * layer, as comm_table does. Scalars are left out of the rows and counted beside them: the prototype of

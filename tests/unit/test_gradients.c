@@ -507,7 +507,7 @@ static struct op *find_op(struct block *block, enum opcode code, bool reverse)
 }
 
 /* The mask of dropout is made again, not kept; the gradient of an invariant that is a param is not
- * seeded with what the param has from elsewhere (PIPELINE.md 8.1). */
+ * seeded with what the param has from elsewhere. */
 static void what_is_kept(void **state)
 {
 	(void)state;

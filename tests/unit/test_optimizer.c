@@ -1,4 +1,4 @@
-/* The optimizers against their formulas (LANGUAGE.md rule 22), for three steps; clip by the global
+/* The optimizers against their formulas (docs/LANGUAGE.md), for three steps; clip by the global
  * norm; norm groups; probes; masters of bf16 params. */
 #include <math.h>
 #include <setjmp.h>

@@ -283,7 +283,7 @@ static void chains(void **state)
 			dims[k] = 1 + rnd(17);
 		struct module *m = mesh_of(mem, n, size, nd, dims, d);
 		struct sharding src = random_sharding(m, nd, true), dst = random_sharding(m, nd, false);
-		struct chain c = reshard_chain(m, nd, d, F32, &src, &dst);
+		struct chain c = reshard_best(m, nd, d, F32, &src, &dst);
 		assert_true(c.seconds < 1e30);
 		assert_true(run_chain(mem, m, nd, d, &src, &c));
 		double sent = sent_by(m, nd, d, &src, &c, &peak);
@@ -305,11 +305,12 @@ static void chains(void **state)
 	printf("2000 chains right; of %d, %d send more than the best chain (in all %.4f times, at most %.3f times), "
 	       "%d replicate where it does not\n", searched, above, sum / least, worst, replicated);
 	assert_int_equal(replicated, 0);
+	assert_true(sum <= 1.05 * least); /* the rest is padding, which the greedy chain does not see */
 }
 
 static struct chain chain_of(const struct module *m, int nd, const dimid *d, struct sharding src, struct sharding dst)
 {
-	return reshard_chain(m, nd, d, F32, &src, &dst);
+	return reshard_best(m, nd, d, F32, &src, &dst);
 }
 
 /* The two, and the order of pitfall "[E, X] + dp + ep -> X@ep". */
@@ -327,10 +328,10 @@ static void known_chains(void **state)
 	assert_int_equal(c.n, 1);
 	assert_int_equal(c.step[0].code, OP_ALL_TO_ALL);
 	c = chain_of(m, 2, d, (struct sharding){ .on = { wx } }, (struct sharding){ .on = { x, w } });
-	assert_int_equal(c.n, 3);
-	assert_int_equal(c.step[0].code, OP_ALL_GATHER);
-	assert_int_equal(c.step[1].code, OP_ALL_TO_ALL);
-	assert_int_equal(c.step[2].code, OP_SHARD);
+	struct sharding src = { .on = { wx } };
+	double peak, sent = sent_by(m, 2, d, &src, &c, &peak);
+	assert_true(sent <= 24 + 16); /* gather x, move w, cut x */
+	assert_true(peak < 64);
 	c = chain_of(m, 2, d, (struct sharding){ .sum = 3 }, (struct sharding){ .on = { { 0 }, x } });
 	assert_int_equal(c.n, 2);
 	assert_int_equal(c.step[0].code, OP_REDUCE_SCATTER);
@@ -342,7 +343,7 @@ static void known_chains(void **state)
 	arena_free(mem);
 }
 
-/* -- padding nests (ALGEBRA.md, pitfall 11) -- */
+/* -- padding nests (docs/SHARDING.md) -- */
 
 static void padding(void **state)
 {
@@ -370,23 +371,24 @@ static void padding(void **state)
 	}
 	/* a gather of the inner axis trims: 3 + 3 becomes 5 */
 	struct sharding from = { .on = { two, eight } }, to = { .on = { { .n = 1, .a = { 0 } } } };
-	struct chain c = reshard_chain(m, 2, d, F32, &from, &to);
+	struct chain c = reshard_best(m, 2, d, F32, &from, &to);
 	assert_int_equal(c.n, 2);
 	assert_int_equal(cap_of(m, 10, &c.step[1].sh.on[0]), 5);
 	assert_true(run_chain(mem, m, 2, d, &from, &c));
 	arena_free(mem);
 }
 
-/* -- microbatches (PIPELINE.md 4) -- */
+/* -- microbatches -- */
 
 static const char head[] =
-	"dim batch=8\ndim seq=3\ndim other=8\ndim c=4\ndim v=5\ndim layers=2\n"
+	"dim batch=8\ndim seq=3\ndim ctx=3\ndim other=8\ndim c=4\ndim v=5\ndim layers=2\ndim inner=2\n"
 	"buffer @\"x\" input f32[batch, seq, c]\n"
 	"buffer @\"t\" input int[batch, seq] tokens=5\n"
 	"buffer @\"w\" param f32[c, v] init=normal(0.5)\n"
 	"buffer @\"g\" param f32[c] init=normal(0.5)\n"
 	"buffer @\"temp\" param f32[] init=constant(0.7)\n"
 	"buffer @\"l\" param f32[layers, c] init=normal(0.5)\n"
+	"buffer @\"u\" param f32[v] init=normal(0.5)\n"
 	"arrow batch -> dp\narrow v -> tp\narrow optimizer -> dp\n"
 	"forward:\n"
 	"%1 = read {buf=\"x\"} : f32[batch, seq, c] !0:1:1:1\n"
@@ -395,6 +397,7 @@ static const char head[] =
 	"%4 = read {buf=\"g\"} : f32[c] !0:1:1:1\n"
 	"%5 = read {buf=\"temp\"} : f32[] !0:1:1:1\n"
 	"%6 = read {buf=\"l\"} : f32[layers, c] !0:1:1:1\n"
+	"%19 = read {buf=\"u\"} : f32[v] !0:1:1:1\n"
 	"%7 = const {value=0.125} : f32[]\n"
 	"%8 = const {value=0} : f32[]\n"
 	"%9 = const {value=1} : f32[]\n";
@@ -436,7 +439,7 @@ static const struct {
 	  "%10, %11 = repeat %1, %8, %6 {dim=layers, ncarry=2, nwith=0} : f32[batch, seq, c] \"h\", f32[] \"aux\" {\n"
 	  "args %12: f32[batch, seq, c] \"h\", %13: f32[] \"aux\", %14: f32[c]\n%15 = mul %12, %14 : f32[batch, seq, c]\n"
 	  "%16 = tanh %15 : f32[batch, seq, c] \"h\"\n%17 = mul %16, %16 : f32[batch, seq, c]\n%18 = sum %17 : f32[]\n"
-	  "%19 = add %13, %18 : f32[] \"aux\"\nyield %16, %19\n}\n"
+	  "%69 = add %13, %18 : f32[] \"aux\"\nyield %16, %69\n}\n"
 	  NLL("%10") "%40 = div %36, %39 : f32[]\n%41 = mul %11, %7 : f32[]\n%90 = add %40, %41 : f32[]\n", 0, 0 },
 	{ "labels counted in a repeat",
 	  "%10, %11 = repeat %1, %8, %2, %6 {dim=layers, ncarry=2, nwith=1} : f32[batch, seq, c] \"h\", f32[] \"aux\" {\n"
@@ -444,11 +447,54 @@ static const struct {
 	  "%15 = mul %12, %14 : f32[batch, seq, c]\n%16 = tanh %15 : f32[batch, seq, c] \"h\"\n"
 	  "%62 = const {value=-100} : int[]\n%63 = ne %61, %62 : bool[batch, seq]\n%64 = cast %63 : f32[batch, seq]\n"
 	  "%65 = sum %64 : f32[]\n%66 = mul %16, %64 : f32[batch, seq, c]\n%67 = sum %66 : f32[]\n%68 = div %67, %65 : f32[]\n"
-	  "%19 = add %13, %68 : f32[] \"aux\"\nyield %16, %19\n}\n"
+	  "%69 = add %13, %68 : f32[] \"aux\"\nyield %16, %69\n}\n"
 	  NLL("%10") "%40 = div %36, %39 : f32[]\n%90 = add %40, %11 : f32[]\n", 0, 0 },
 	{ "metrics", CE MEAN_G
 	  "%41 = div %51, %36 : f32[]\nreport %41 {key=\"ratio\"}\n%42 = sum %20 : f32[v]\n%43 = mul %42, %42 : f32[v]\n"
 	  "%44 = sum %43 : f32[]\nreport %44 {key=\"square\"}\n%90 = mul %40, %9 : f32[]\n", 0, 0 },
+	{ "a loop of inputs", /* made again in the prologue */
+	  "%10 = repeat %1 {dim=layers, ncarry=1, nwith=0} : f32[batch, seq, c] {\nargs %11: f32[batch, seq, c]\n"
+	  "%12 = tanh %11 : f32[batch, seq, c]\nyield %12\n}\n%13 = sum %10 : f32[c]\n%14 = mul %13, %7 : f32[c]\n"
+	  "%15 = sub %1, %14 : f32[batch, seq, c]\n" NLL("%15") "%90 = div %36, %39 : f32[]\n", 0, 0 },
+	{ "a loop of inputs and others", /* half of it is */
+	  "%10, %61 = repeat %1, %1, %6 {dim=layers, ncarry=2, nwith=0} : f32[batch, seq, c], f32[batch, seq, c] {\n"
+	  "args %11: f32[batch, seq, c], %62: f32[batch, seq, c], %63: f32[c]\n%12 = tanh %11 : f32[batch, seq, c]\n"
+	  "%64 = mul %62, %63 : f32[batch, seq, c]\n%65 = mul %64, %12 : f32[batch, seq, c]\nyield %12, %65\n}\n"
+	  "%13 = sum %10 : f32[c]\n%14 = mul %13, %7 : f32[c]\n%15 = sub %61, %14 : f32[batch, seq, c]\n"
+	  NLL("%15") "%90 = div %36, %39 : f32[]\n", 0, 0 },
+	{ "one distribution for all", /* the gradient needs sums of inputs only */
+	  "%10 = rmax %19 : f32[]\n%11 = detach %10 : f32[]\n%12 = sub %19, %11 : f32[v]\n%13 = exp %12 : f32[v]\n"
+	  "%14 = sum %13 : f32[]\n%15 = log %14 : f32[]\n%16 = add %15, %11 : f32[]\n%17 = index {dim=v} : int[v]\n"
+	  "%18 = eq %2, %17 : bool[batch, seq, v]\n%61 = where %18, %19, %8 : f32[batch, seq, v]\n%62 = sum %61 : f32[batch, seq]\n"
+	  "%63 = sub %16, %62 : f32[batch, seq]\n%64 = sum %63 : f32[]\n%90 = mul %64, %7 : f32[]\n", 0, 0 },
+	{ "a position along the batch", /* of params only, but with the batch dim */
+	  "%10 = index {dim=batch} : int[batch]\n%11 = cast %10 : f32[batch]\n%12 = mul %11, %7 : f32[batch]\n"
+	  "%13 = mul %12, %4 : f32[batch, c]\n%14 = tanh %13 : f32[batch, c] \"p\"\n%15 = add %1, %14 : f32[batch, seq, c]\n"
+	  NLL("%15") "%41 = mul %14, %14 : f32[batch, c]\n%42 = sum %41 : f32[]\n%43 = add %36, %42 : f32[]\n"
+	  "%90 = mul %43, %7 : f32[]\n", 0, 0 },
+	{ "a param shared by nested loops",
+	  "%10 = repeat %1, %4 {dim=layers, ncarry=1, nwith=1} : f32[batch, seq, c] {\nargs %11: f32[batch, seq, c], %12: f32[c]\n"
+	  "%13 = repeat %11, %12 {dim=inner, ncarry=1, nwith=1} : f32[batch, seq, c] {\n"
+	  "args %14: f32[batch, seq, c], %15: f32[c]\n%16 = mul %14, %15 : f32[batch, seq, c]\n%17 = sin %16 : f32[batch, seq, c]\n"
+	  "yield %17\n}\nyield %13\n}\n" NLL("%10") "%90 = div %36, %39 : f32[]\n", 0, 0 },
+	{ "attention with split values", /* lse is whole */
+	  "%10 = mul %1, %4 : f32[batch, seq, c]\n%11 = rename %10 {dims=(seq), tos=(ctx)} : f32[batch, ctx, c]\n"
+	  "%12 = einsum %11, %3 : f32[batch, ctx, v] \"values\"\n"
+	  "%13, %14 = attention %10, %11, %12 {dim=c, ctx=ctx, causal=seq, scale=0.5} : f32[batch, seq, v], f32[batch, seq]\n"
+	  "%15 = mul %13, %13 : f32[batch, seq, v]\n%16 = sum %15 : f32[]\n%90 = mul %16, %7 : f32[]\n", 0, 0 },
+	{ "a loop of params", /* its cotangent is a sum over the batch */
+	  "%10 = repeat %4, %6 {dim=layers, ncarry=1, nwith=0} : f32[c] \"a\" {\nargs %11: f32[c] \"a\", %12: f32[c]\n"
+	  "%13 = add %11, %12 : f32[c] \"a\"\nyield %13\n}\n%15 = mul %1, %10 : f32[batch, seq, c]\n"
+	  NLL("%15") "%90 = div %36, %39 : f32[]\n", 0, 0 },
+	{ "a sum spread again in a loop", /* cotangents that lack dims of what they are added to */
+	  "%10, %61 = repeat %1, %8, %3 {dim=layers, ncarry=2, nwith=1} : f32[batch, seq, c] \"h\", f32[] {\n"
+	  "args %11: f32[batch, seq, c] \"h\", %62: f32[], %63: f32[c, v]\n%12 = sin %11 : f32[batch, seq, c] \"h\"\n"
+	  "%64 = mul %12, %63 : f32[batch, seq, c, v]\n%65 = sum %64 : f32[]\n%66 = add %62, %65 : f32[]\nyield %12, %66\n}\n"
+	  NLL("%10") "%40 = div %36, %39 : f32[]\n%41 = mul %61, %7 : f32[]\n%90 = add %40, %41 : f32[]\n", 0, 0 },
+	{ "the maximum of a sum", /* backward compares with the very same elements */
+	  "%10 = einsum %1, %3 : f32[batch, seq, v]\n%11 = einsum %10, %3 : f32[batch, seq, c]\n%12 = index {dim=c} : int[c]\n"
+	  "%13 = cast %12 : f32[c]\n%14 = mul %13, %7 : f32[c]\n%15 = add %11, %14 : f32[batch, seq, c]\n"
+	  "%16 = rmax %15 : f32[batch, seq]\n%17 = sin %16 : f32[batch, seq]\n%18 = sum %17 : f32[]\n%90 = mul %18, %7 : f32[]\n", 0, 0 },
 	{ "batch norm",
 	  "%10 = mul %1, %4 : f32[batch, seq, c]\n%11 = sum %10 : f32[c] !0:5:1:1\n%12 = mul %11, %7 : f32[c] !0:5:1:1\n"
 	  "%13 = sub %10, %12 : f32[batch, seq, c] !0:6:1:1\n" NLL("%13") "%90 = div %36, %39 : f32[] !0:7:1:1\n", 5, 6 },
@@ -476,7 +522,7 @@ static const struct {
 /* The case on a mesh, with micro microbatches. */
 static char *text_of(struct arena *mem, size_t i, int micro, int dp, int tp)
 {
-	static const char *const params[] = { "w", "g", "temp", "l" };
+	static const char *const params[] = { "w", "g", "temp", "l", "u" };
 	struct text t = { .mem = mem };
 
 	text_put(&t, "ptc-ir 1\nmodule \"m\" form=logical precision=f32 micro=%d batch=batch workspace=0\n"

@@ -207,6 +207,54 @@ static void same_bits_every_time(void **state)
 	}
 }
 
+/* A kernel with a sum and without, large enough to be shared out: right, and the same bits for any number
+ * of threads. */
+static void kernels_in_parts(void **state)
+{
+	(void)state;
+	static const char *const threads[] = { "1", "2", "3" };
+	double sum[3][70], map[300 * 70];
+
+	for (int t = 0; t < 3; t++) {
+		struct plan p;
+
+		setenv("PTC_THREADS", threads[t], 1);
+		plan_new(&p, 1, 1, 300, 70);
+		dimid both[2] = { p.a, p.c };
+		struct value *v = source(&p, "p", F32, whole, whole);
+		struct op *k = op_new(&p.b, OP_KERNEL, 1, &v, 2);
+		struct builder b = p.b;
+
+		k->body = b.block = block_new(p.m, k);
+		struct value *x = block_arg(&b, b.block, F32, 2, both), *y = b_map2(&b, OP_MUL, x, x);
+		struct value *s = b_reduce(&b, OP_SUM, y, 1, &p.a);
+
+		PUSH(p.mem, &b.block->yields, y);
+		PUSH(p.mem, &b.block->yields, s);
+		sink(&p, "map", op_type(&p.b, k, 0, F32, 2, both));
+		sink(&p, "sum", op_type(&p.b, k, 1, F32, 1, &both[1]));
+		assert_true(pass_memory(p.m, &p.d));
+		struct runtime *r = rt_open(p.m, 1, &p.d);
+		double in[300 * 70], want[70] = { 0 };
+
+		assert_non_null(r);
+		rt_get(r, "p", in);
+		assert_true(rt_step(r, 0, true, &p.d));
+		rt_get(r, "map", map);
+		rt_get(r, "sum", sum[t]);
+		for (int i = 0; i < 300 * 70; i++) {
+			assert_true(fabs(map[i] - in[i] * in[i]) <= 1e-6 * in[i] * in[i]);
+			want[i % 70] += in[i] * in[i];
+		}
+		for (int i = 0; i < 70; i++)
+			assert_true(fabs(sum[t][i] - want[i]) <= 1e-5 * want[i]);
+		assert_memory_equal(sum[t], sum[0], sizeof sum[0]);
+		rt_close(r);
+		arena_free(p.mem);
+	}
+	unsetenv("PTC_THREADS");
+}
+
 /* -- ranks that do not fit -- */
 
 struct meeting {
@@ -394,7 +442,7 @@ static void hostile_offsets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(collectives), cmocka_unit_test(same_bits_every_time), cmocka_unit_test(many_ranks_on_few_cores),
+		cmocka_unit_test(collectives), cmocka_unit_test(same_bits_every_time), cmocka_unit_test(kernels_in_parts), cmocka_unit_test(many_ranks_on_few_cores),
 		cmocka_unit_test(a_mismatch_is_told), cmocka_unit_test(a_missing_rank_is_told), cmocka_unit_test(tampered_plans),
 		cmocka_unit_test(hostile_offsets),
 	};
