@@ -45,7 +45,8 @@ struct root {
 	struct kval *k;
 	int out;              /* R_STORE, R_SCATTER: result number; R_RED: stored as it grows, or -1 */
 	uint32_t it, red;     /* loops; those that a reduction sums away */
-	uint64_t deps[MAX_ROOT / 64];
+	uint64_t deps[MAX_ROOT / 64];  /* roots that must be done before */
+	uint64_t pulls[MAX_ROOT / 64]; /* those of them that it reads itself */
 	bool done;
 	/* where a reduction adds to now */
 	const char *acc;

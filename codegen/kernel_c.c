@@ -351,7 +351,7 @@ static void make_array(struct gen *g, int no, const bool *with)
 	bool outside = false;
 
 	for (int i = 0; i < g->nroot; i++)
-		outside |= (g->root[i].deps[no / 64] >> no % 64 & 1) && !g->root[i].done && !with[i];
+		outside |= (g->root[i].pulls[no / 64] >> no % 64 & 1) && !g->root[i].done && !with[i];
 	if (k->root != no || k->arr || !outside)
 		return;
 	const char *out = r->kind == R_STORE ? SAY(g, "o%d", r->out) : r->kind == R_RED ? result_of(g, k) : NULL;

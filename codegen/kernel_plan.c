@@ -40,7 +40,8 @@ static bool number_values(struct gen *g)
 			add_value(g, op->out[i], -1);
 	for (const struct op *op = body->first; op; op = op->next)
 		for (uint32_t i = 0; i < op->nin; i++)
-			kval_of(op->in[i])->uses++;
+			if (!i || op->in[i] != op->in[i - 1])
+				kval_of(op->in[i])->uses++;
 	for (uint32_t i = 0; i < body->yields.n; i++)
 		kval_of(body->yields.at[i])->uses++;
 	return true;
@@ -393,30 +394,48 @@ static void find_roots(struct gen *g)
 	}
 }
 
-static void wait_for(struct root *r, int dep)
+static void mark(uint64_t *set, int no)
 {
-	r->deps[dep / 64] |= 1ull << dep % 64;
+	set[no / 64] |= 1ull << no % 64;
 }
 
-static void find_deps(struct gen *g, struct root *r, const struct value *v, uint64_t *seen)
+/* direct: no other root lies on the way from r. */
+static void find_deps(struct gen *g, struct root *r, const struct value *v, bool direct, uint64_t *seen, uint64_t *pulled)
 {
 	struct kval *k = kval_of(v);
 	int no = (int)(k - g->val);
+	uint64_t *done = direct ? pulled : seen;
 
-	if (seen[no / 64] >> no % 64 & 1)
+	if (done[no / 64] >> no % 64 & 1)
 		return;
-	seen[no / 64] |= 1ull << no % 64;
+	mark(done, no);
 	if (k->root >= 0 && &g->root[k->root] != r) {
 		enum rootkind kind = g->root[k->root].kind;
 
-		wait_for(r, k->root);
+		mark(r->deps, k->root);
+		if (direct)
+			mark(r->pulls, k->root);
+		direct = false;
 		if (kind == R_RED || kind == R_SCATTER)
 			return;
 	}
 	if (k->arg >= 0)
 		return;
 	for (uint32_t i = 0; i < v->def->nin; i++)
-		find_deps(g, r, v->def->in[i], seen);
+		find_deps(g, r, v->def->in[i], direct, seen, pulled);
+}
+
+static void root_deps(struct gen *g, struct root *r)
+{
+	uint64_t *seen = NEWN(g->mem, uint64_t, g->nval / 64 + 1), *pulled = NEWN(g->mem, uint64_t, g->nval / 64 + 1);
+	struct value *v = r->k->v;
+
+	if (r->kind != R_RED && r->kind != R_SCATTER) {
+		find_deps(g, r, v, true, seen, pulled);
+		return;
+	}
+	for (uint32_t i = 0; i < v->def->nin; i++)
+		find_deps(g, r, v->def->in[i], true, seen, pulled);
 }
 
 /* -- parts of a call -- */
@@ -532,16 +551,8 @@ bool kernel_plan(struct gen *g)
 	lay_out(g);
 	find_costs(g);
 	find_roots(g);
-	for (int i = 0; i < g->nroot; i++) {
-		struct root *r = &g->root[i];
-		uint64_t *seen = NEWN(g->mem, uint64_t, g->nval / 64 + 1);
-
-		if (r->kind == R_RED || r->kind == R_SCATTER)
-			for (uint32_t j = 0; j < r->k->v->def->nin; j++)
-				find_deps(g, r, r->k->v->def->in[j], seen);
-		else
-			find_deps(g, r, r->k->v, seen);
-	}
+	for (int i = 0; i < g->nroot; i++)
+		root_deps(g, &g->root[i]);
 	find_split(g);
 	return !g->failed;
 }

@@ -104,11 +104,26 @@ static void part_plain(struct part *p, struct op *op)
 		sink(p, op->out[k], work_result(p->m, op, &w, k).sum);
 }
 
+/* Backward reads the params of the top in the versions that forward made: what was gathered for the
+ * head is still there. (In a loop each iteration gathers its own.) */
+static bool read_again(struct part *p, const struct op *op)
+{
+	for (const struct op *f = op->prev; f && op->phase == BACKWARD && op->home == &p->m->top; f = f->prev)
+		if (f->code == OP_READ && f->phase == FORWARD && streq(f->at.buf, op->at.buf) &&
+		    f->out[0]->dt == op->out[0]->dt) {
+			op->out[0]->aux = f->out[0]->aux;
+			return true;
+		}
+	return false;
+}
+
 static void part_read(struct part *p, struct op *op)
 {
 	const struct buffer *buf = find_buffer(p->m, op->at.buf);
 	struct builder b = p->scope->b;
 
+	if (read_again(p, op))
+		return;
 	b.span = op->span;
 	struct op *new = op_new(&b, OP_READ, 0, NULL, 1);
 	SET(new, buf, op->at.buf);

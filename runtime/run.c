@@ -194,7 +194,6 @@ static int loop(struct run *x, struct arena *mem, const sigset_t *set)
 		if (status != DONE)
 			return status;
 		if (interrupted(set)) {
-			diag_note(x->d, nowhere, "interrupted after step %lld", (long long)step);
 			fprintf(stderr, "ptc: interrupted after step %lld\n", (long long)step);
 			break;
 		}

@@ -1,8 +1,7 @@
 #!/bin/sh
-# Microbatches: which uses of a sum over the batch are legal with microbatches. Accepted models compute
-# with four microbatches on two ranks what the whole batch computes on one; refused ones name both
-# lines. The first six lines are
-# those of all of them: what is given here begins at line 7.
+# Microbatches: which uses of a sum over the batch are legal. Accepted models compute with four
+# microbatches on two ranks what the whole batch computes on one; refused ones name both lines.
+# Six lines stand before each of them: what is given here begins at line 7.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 

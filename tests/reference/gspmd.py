@@ -14,6 +14,7 @@ A rank sends (k ranks in a group, in/out: bytes of the local operands/results):
 all-gather in(k-1), reduce-scatter out(k-1), all-to-all out(k-1)/k, all-reduce 2in(k-1)/k,
 collective-permute in. Inside a while loop times its trip count.
 """
+import atexit
 import functools
 import glob
 import json
@@ -26,6 +27,7 @@ import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 DUMP = tempfile.mkdtemp(prefix="gspmd.")
+atexit.register(shutil.rmtree, DUMP, ignore_errors=True)
 # The HLO is read where XLA's CPU pipeline has simplified the partitioned module and not yet fused it: a slice
 # of an all-reduce is still visible. What comes after (fusion, code) does not matter and is cut short.
 os.environ["XLA_FLAGS"] = ("--xla_force_host_platform_device_count=16 --xla_backend_optimization_level=0 "
@@ -543,8 +545,15 @@ def cases():
     return out
 
 
+SOURCES = {
+    "SC21": "Narayanan et al. 2021, arXiv:2104.04473", "K22": "Korthikanti et al. 2022, arXiv:2205.05198",
+    "MLM": "NVIDIA/Megatron-LM, docs/user-guide/features/dist_optimizer.md and vocab-parallel cross entropy",
+    "FSDP": "Zhao et al. 2023, arXiv:2304.11277", "Llama 3": "arXiv:2407.21783, context parallelism",
+}
+
+
 def formula(c):
-    """What is published for this layout, with the bytes of f32: shared/data/formulas.md section 7."""
+    """What is published for this layout, with the bytes of f32. Sources: see SOURCES."""
     d, mesh, arrows = c["dims"], c["mesh"], c["arrows"]
     dp, cp, tp = (math.prod([n for a, n in mesh.items() if a.rstrip("01") == x]) for x in ("dp", "cp", "tp"))
     sp = arrows.get("seq", ["cp"])[0].startswith("tp")
@@ -564,7 +573,7 @@ def formula(c):
         over = [a for a in ("dp", "cp") if a in mesh and not any(a in x for x in on.values())]
         k = math.prod(mesh[a] for a in over)
         send(over, (3 if "params" in arrows else 2) * ring(k) * local)
-        if sp and not any(a.startswith("tp") for x in on.values() for a in x):  # gains and biases that see a part of the sequence
+        if sp and not any(a.startswith("tp") for x in on.values() for a in x):  # sees a part of the sequence
             send(["tp"], 2 * ring(tp) * local)
     axis.pop("", None)
     if "params" in arrows:
@@ -580,7 +589,7 @@ def formula(c):
         source.append("TP: 4 all-reduces of [b,s,h] a layer [SC21], embedding, head, 3 of [b,s] [MLM]")
         if sp:
             regather = ring(tp) * rows_ * d["embed"] * (2 * d["layers"] + 1)
-            source.append("SP: the same bytes; if inputs are not stored 2 all-gathers a layer more, and the head's [K22]")
+            source.append("SP: the same bytes; inputs not stored: 2 all-gathers a layer more, and the head's [K22]")
     if cp > 1:
         heads = d.get("kv", d.get("heads")) * d["head"] / tp
         send(["cp"], 4 * d["layers"] * ring(cp) * rows_ * cp * heads)
@@ -673,7 +682,8 @@ def finish(c, runs):
 
 def write(path, done):
     with open(path, "w") as f:
-        head = {"made_by": "tests/reference/gspmd.py", "jax": jax.__version__, "unit": "bytes a rank sends a step, f32"}
+        head = {"made_by": "tests/reference/gspmd.py", "jax": jax.__version__, "unit": "bytes a rank sends a step, f32",
+                "sources": SOURCES}
         f.write("{" + json.dumps(head)[1:-1] + ',\n"cases": [\n')
         f.write(",\n".join(" {" + ",\n  ".join(
             f"{json.dumps(k)}: " + (json.dumps(v) if k != "runs" else "[\n   " + ",\n   ".join(map(json.dumps, v)) + "]")

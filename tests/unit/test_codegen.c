@@ -1,5 +1,5 @@
-/* Generated kernels, case by case, against the reference evaluator: see codegen.h. */
-#include "tests/unit/codegen.h"
+/* Generated kernels, case by case, against the reference evaluator: see test_codegen.h. */
+#include "tests/unit/test_codegen.h"
 
 static void check(const char *text, int kernels)
 {

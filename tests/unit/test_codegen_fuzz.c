@@ -1,5 +1,5 @@
-/* Random kernels against the reference evaluator: see codegen.h. FUZZ=1000 FROM=0 for more. */
-#include "tests/unit/codegen.h"
+/* Random kernels against the reference evaluator: see test_codegen.h. FUZZ=1000 FROM=0 for more. */
+#include "tests/unit/test_codegen.h"
 
 struct rnd {
 	uint64_t x;

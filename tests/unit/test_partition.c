@@ -466,14 +466,15 @@ static const struct {
 	  "%10 = rmax %19 : f32[]\n%11 = detach %10 : f32[]\n%12 = sub %19, %11 : f32[v]\n%13 = exp %12 : f32[v]\n"
 	  "%14 = sum %13 : f32[]\n%15 = log %14 : f32[]\n%16 = add %15, %11 : f32[]\n%17 = index {dim=v} : int[v]\n"
 	  "%18 = eq %2, %17 : bool[batch, seq, v]\n%61 = where %18, %19, %8 : f32[batch, seq, v]\n%62 = sum %61 : f32[batch, seq]\n"
-	  "%63 = sub %16, %62 : f32[batch, seq]\n%64 = sum %63 : f32[]\n%90 = mul %64, %7 : f32[]\n", 0, 0 },
+	  "%63 = sub %16, %62 : f32[batch, seq]\n%65 = const {value=-100} : int[]\n%66 = ne %2, %65 : bool[batch, seq]\n"
+	  "%67 = where %66, %63, %8 : f32[batch, seq]\n%64 = sum %67 : f32[]\n%90 = mul %64, %7 : f32[]\n", 0, 0 },
 	{ "a position along the batch", /* of params only, but with the batch dim */
 	  "%10 = index {dim=batch} : int[batch]\n%11 = cast %10 : f32[batch]\n%12 = mul %11, %7 : f32[batch]\n"
 	  "%13 = mul %12, %4 : f32[batch, c]\n%14 = tanh %13 : f32[batch, c] \"p\"\n%15 = add %1, %14 : f32[batch, seq, c]\n"
 	  NLL("%15") "%41 = mul %14, %14 : f32[batch, c]\n%42 = sum %41 : f32[]\n%43 = add %36, %42 : f32[]\n"
 	  "%90 = mul %43, %7 : f32[]\n", 0, 0 },
-	{ "a param shared by nested loops",
-	  "%10 = repeat %1, %4 {dim=layers, ncarry=1, nwith=1} : f32[batch, seq, c] {\nargs %11: f32[batch, seq, c], %12: f32[c]\n"
+	{ "an invariant of nested loops",
+	  "%61 = tanh %4 : f32[c]\n%10 = repeat %1, %61 {dim=layers, ncarry=1, nwith=1} : f32[batch, seq, c] {\nargs %11: f32[batch, seq, c], %12: f32[c]\n"
 	  "%13 = repeat %11, %12 {dim=inner, ncarry=1, nwith=1} : f32[batch, seq, c] {\n"
 	  "args %14: f32[batch, seq, c], %15: f32[c]\n%16 = mul %14, %15 : f32[batch, seq, c]\n%17 = sin %16 : f32[batch, seq, c]\n"
 	  "yield %17\n}\nyield %13\n}\n" NLL("%10") "%90 = div %36, %39 : f32[]\n", 0, 0 },

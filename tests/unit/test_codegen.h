@@ -1,4 +1,4 @@
-/* tests/unit/codegen.h - for tests of generated kernels: a module of reads, ops and writes is fused,
+/* tests/unit/test_codegen.h - for tests of generated kernels: a module of reads, ops and writes is fused,
  * its kernels printed as C, compiled, and run for every coordinate on the shards of the evaluator's
  * buffers; every value that leaves a kernel must be what the evaluator says. */
 #ifndef TEST_CODEGEN_H
