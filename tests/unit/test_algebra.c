@@ -416,12 +416,57 @@ static void sizes_do_not_matter(void **state)
 	}
 }
 
+/* -- work -- */
+
+/* The gradient of a table that is split by rows is added up by rows. */
+static void scatter_is_split(void **state)
+{
+	struct arena *mem = arena_new();
+	struct module *m = compile(mem, text_of(mem, &small, "tp=4", TP), false);
+	int n = 0;
+
+	(void)state;
+	for (const struct op *op = m->top.first; op; op = op->next)
+		if (op->code == OP_SCATTER) {
+			assert_int_equal(op->out[0]->sh.on[dim_pos(op->out[0], find_dim(m, "vocab"))].n, 1);
+			n++;
+		}
+	assert_int_equal(n, 1);
+	arena_free(mem);
+}
+
+/* Choices multiply with axes; what is tried must not. Counted in bytes, which all tries take. */
+static void many_axes(void **state)
+{
+	static const char *const mesh[] = {
+		"a=8 cp=8 tp=8", "a=8 b=8 cp=8 tp=8", "a=8 b=8 cp=8 tp=24 e=5", "a=8 b=8 cp=8 tp=24 e=5 f=7",
+	};
+	static const char *const arrows[] = {
+		"batch -> a;seq -> cp.tp;" TP ";optimizer -> a", "batch -> a.b;seq -> cp.tp;" TP ";params -> b",
+		"batch -> a.b;seq -> cp.tp;" TP ";params -> b;embed, head -> e",
+		"batch, seq -> a.b.f;seq -> cp.tp;heads, ff, vocab -> tp.f;params -> b;embed, head -> e",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < LEN(mesh); i++) {
+		struct arena *mem = arena_new();
+		const char *text = text_of(mem, &large, mesh[i], arrows[i]);
+
+		compile(mem, text, false);
+		printf("%s: %.1f MB\n", mesh[i], (double)arena_bytes(mem) / 1e6);
+		assert_true(arena_bytes(mem) < 400e6);
+		arena_free(mem);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parameters),
 		cmocka_unit_test(rows),
 		cmocka_unit_test(sizes_do_not_matter),
+		cmocka_unit_test(scatter_is_split),
+		cmocka_unit_test(many_axes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -467,7 +467,8 @@ static const struct {
 	  "%14 = sum %13 : f32[]\n%15 = log %14 : f32[]\n%16 = add %15, %11 : f32[]\n%17 = index {dim=v} : int[v]\n"
 	  "%18 = eq %2, %17 : bool[batch, seq, v]\n%61 = where %18, %19, %8 : f32[batch, seq, v]\n%62 = sum %61 : f32[batch, seq]\n"
 	  "%63 = sub %16, %62 : f32[batch, seq]\n%65 = const {value=-100} : int[]\n%66 = ne %2, %65 : bool[batch, seq]\n"
-	  "%67 = where %66, %63, %8 : f32[batch, seq]\n%64 = sum %67 : f32[]\n%90 = mul %64, %7 : f32[]\n", 0, 0 },
+	  "%67 = where %66, %63, %8 : f32[batch, seq]\n%64 = sum %67 : f32[]\n"
+	  "%68 = cast %66 : f32[batch, seq]\n%69 = sum %68 : f32[]\n%90 = div %64, %69 : f32[]\n", 0, 0 },
 	{ "a position along the batch", /* of params only, but with the batch dim */
 	  "%10 = index {dim=batch} : int[batch]\n%11 = cast %10 : f32[batch]\n%12 = mul %11, %7 : f32[batch]\n"
 	  "%13 = mul %12, %4 : f32[batch, c]\n%14 = tanh %13 : f32[batch, c] \"p\"\n%15 = add %1, %14 : f32[batch, seq, c]\n"
