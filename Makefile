@@ -1,6 +1,6 @@
 # ptc: `make` builds build/ptc, `make check` builds and tests everything, `make demo` shows it.
 # GNU make. CC, CFLAGS, LDFLAGS, LDLIBS are yours; SAN=address|thread builds in build/asan,
-# build/tsan; CI=true makes warnings errors; V=1 shows the commands.
+# build/tsan, SAN=fuzz what `make fuzz` runs in build/fuzz, with clang; CI=true makes warnings errors; V=1 shows the commands.
 
 MAKEFLAGS += -r
 SAN ?=
@@ -15,12 +15,19 @@ BISON ?= bison
 
 Q := $(if $(V),,@)
 GEN := build/gen
-BUILD := build$(if $(SAN),/$(if $(filter thread,$(SAN)),tsan,asan))
+BUILD := build$(if $(SAN),/$(if $(filter fuzz,$(SAN)),fuzz,$(if $(filter thread,$(SAN)),tsan,asan)))
 comma := ,
 SANFLAGS := $(if $(filter address,$(SAN)),-fno-omit-frame-pointer -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined,$(if $(SAN),-fno-omit-frame-pointer -fsanitize=$(SAN)))
+ifeq ($(SAN),fuzz)
+CC := clang
+CFLAGS := -O2 -g
+SANFLAGS := -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
+	-fno-sanitize-coverage=trace-cmp
+endif
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
-	-Wwrite-strings -Wpointer-arith -Wundef -Wvla -Wformat=2 $(if $(filter true,$(CI)),-Werror)
+	-Wwrite-strings -Wpointer-arith -Wundef -Wvla -Wformat=2 $(if $(filter fuzz,$(SAN)),-Wno-format-nonliteral) \
+	$(if $(filter true,$(CI)),-Werror)
 COMMON := -std=c17 -D_GNU_SOURCE -I. -I$(GEN) -fno-common -pthread $(SANFLAGS)
 ALL_CFLAGS = $(COMMON) $(WARN) $(CPPFLAGS) $(CFLAGS) -MMD -MP
 GEN_CFLAGS = $(COMMON) -Wall -Wno-unused-function -Wno-unused-but-set-variable $(CPPFLAGS) $(CFLAGS) -MMD -MP
@@ -43,8 +50,9 @@ ARCHIVES = $(PARTS:%=$(BUILD)/lib%.a)
 OBJ = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
 PACKAGES := gcc libc6-dev flex bison libdnnl-dev libjansson-dev libcmocka-dev jq
+FUZZ_PACKAGES := clang libclang-rt-dev
 
-.PHONY: all demo check deps check-includes unit units bench clean install FORCE
+.PHONY: all demo check deps deps-fuzz check-includes unit units bench fuzz fuzz-check fuzzers clean install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 all: $(BUILD)/ptc
@@ -103,7 +111,7 @@ units: $(UNIT)
 unit: units
 	$(Q)BUILD=$(BUILD) tests/unit.sh
 
-check: deps
+check: deps deps-fuzz
 	$(Q)$(MAKE) --no-print-directory all units
 	$(Q)BUILD=$(BUILD) MAKE="$(MAKE)" tests/check.sh
 
@@ -117,11 +125,42 @@ demo: deps
 bench: all
 	$(Q)tests/bench.sh
 
+# `make fuzz T=600`: fuzzers and random programs for that many seconds. `make fuzz-check N=100000 SEED=7`:
+# random modules, partitioned, against one rank. `make check` runs both for a while.
+T ?= 30
+N ?= 1500
+SEED ?= 1
+fuzz: deps-fuzz all
+	$(Q)BUILD=$(BUILD) MAKE="$(MAKE)" T=$(T) SEED=$(SEED) tests/fuzz/run.sh front ir programs
+
+fuzz-check: $(BUILD)/fuzz-check
+	$(Q)$(BUILD)/fuzz-check $(N) $(SEED)
+
+$(BUILD)/fuzz-check: $(filter-out %front.c %ir.c %programs.c,$(wildcard tests/fuzz/*.c)) $(wildcard tests/fuzz/*.h) \
+		$(BUILD)/libpasses.a $(BUILD)/libir.a
+	@echo "  cc      $@"
+	$(Q)$(CC) $(COMMON) $(CPPFLAGS) $(CFLAGS) -o $@ $(filter %.c %.a,$^) $(LDFLAGS) -lm
+
+$(BUILD)/fuzz-programs: tests/fuzz/programs.c $(BUILD)/libfrontend.a $(BUILD)/libir.a
+	@echo "  cc      $@"
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $< $(filter %.a,$^) $(LDFLAGS) -lm
+
+# With SAN=fuzz only: libFuzzer's.
+fuzzers: $(BUILD)/front $(BUILD)/ir
+$(BUILD)/front $(BUILD)/ir: $(BUILD)/%: tests/fuzz/%.c $(BUILD)/libfrontend.a $(BUILD)/libir.a
+	@echo "  cc      $@"
+	$(Q)$(CC) $(subst fuzzer-no-link,fuzzer,$(ALL_CFLAGS)) -MF $@.d -MT $@ -o $@ $< $(filter %.a,$^) $(LDFLAGS) -lm
+
 # Debian's package names; quiet when nothing is missing.
-deps:
-	$(Q)missing=; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+INSTALL = missing=; for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	[ -z "$$missing" ] || { echo "  apt-get install$$missing"; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; }
+deps:
+	$(Q)$(call INSTALL,$(PACKAGES))
+
+# Without these the fuzzers are skipped.
+deps-fuzz:
+	$(Q)$(call INSTALL,$(FUZZ_PACKAGES)) || echo "  not installed: $(FUZZ_PACKAGES)"
 
 install: all
 	install -D -m 755 $(BUILD)/ptc $(DESTDIR)$(BINDIR)/ptc

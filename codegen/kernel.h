@@ -69,6 +69,7 @@ struct node {
 	VEC(struct memo) memo;
 	VEC(struct env *) envs;
 	bool inner, serial;   /* no loop within; no simd */
+	int64_t shift;        /* a roll is read in two runs of the loop: at i + shift, then less the size */
 };
 
 struct gen {

@@ -281,7 +281,7 @@ static void put_loop(struct gen *g, struct node *n, struct level *l, int nl)
 	uint32_t deeper = ~n->open;
 
 	for (int i = 0; i < nl; i++)
-		blocked |= n->inner && l[i].scalar && is_float(l[i].r->k->v->dt) && g->kd[d].cap > 2 * BLOCK;
+		blocked |= n->inner && !n->shift && l[i].scalar && is_float(l[i].r->k->v->dt) && g->kd[d].cap > 2 * BLOCK;
 	for (int i = 0; i < nl; i++) {
 		if (!l[i].scalar)
 			continue;
@@ -300,6 +300,16 @@ static void put_loop(struct gen *g, struct node *n, struct level *l, int nl)
 			if (l[i].scalar)
 				text_put(t, "%s %s = %s;\n", is_float(l[i].r->k->v->dt) ? "float" : "int32_t", l[i].acc, zero_of(l[i].r));
 	}
+	if (n->shift) {
+		int64_t size = g->kd[d].size;
+
+		text_put(t, "for (int64_t c%d = %" PRId64 "; c%d > -%" PRId64 "; c%d -= %" PRId64 ") {\n", d, n->shift, d, size, d,
+			 size);
+		text_put(t, "const int64_t b%d = c%d < 0 ? -c%d : 0, e%d = c%d < 0 ? %" PRId64 " : %" PRId64 ";\n", d, d, d, d, d,
+			 size, size - n->shift);
+	}
+	bool runs = blocked || n->shift;
+
 	if (simd) {
 		text_put(t, "_Pragma(\"omp simd");
 		for (int i = 0; i < nl; i++)
@@ -307,10 +317,10 @@ static void put_loop(struct gen *g, struct node *n, struct level *l, int nl)
 				text_put(t, " reduction(%s:%s)", l[i].r->k->v->def->code == OP_RMAX ? "max" : "+", l[i].acc);
 		text_put(t, "\")\n");
 	}
-	text_put(t, "for (int64_t i%d = %s; i%d < %s; i%d++) {\n", d, blocked ? SAY(g, "b%d", d) : first, d,
-		 blocked ? SAY(g, "e%d", d) : end, d);
+	text_put(t, "for (int64_t i%d = %s; i%d < %s; i%d++) {\n", d, runs ? SAY(g, "b%d", d) : first, d,
+		 runs ? SAY(g, "e%d", d) : end, d);
 	put_body(t, n);
-	text_put(t, "}\n");
+	text_put(t, n->shift ? "}\n}\n" : "}\n");
 	if (blocked) {
 		for (int i = 0; i < nl; i++)
 			if (l[i].scalar)

@@ -442,22 +442,30 @@ static void root_deps(struct gen *g, struct root *r)
 
 enum { PART_BYTES = 65536 };
 
+static uint32_t kdims_of(const struct gen *g, const struct dimlist *l)
+{
+	uint32_t mask = 0;
+
+	for (int i = 0; i < l->n; i++)
+		if (kdim_of(g, l->d[i]) >= 0)
+			mask |= 1u << kdim_of(g, l->d[i]);
+	return mask;
+}
+
 /* Dims whose index an op computes: what lies elsewhere along them may be of another part. */
 static uint32_t computed_dims(const struct gen *g)
 {
 	uint32_t mask = 0;
 
-	for (int k = 0; k < g->nk; k++)
-		mask |= g->kd[k].pinned ? 1u << k : 0;
-	for (const struct op *op = g->op->body->first; op; op = op->next)
-		if (op->code == OP_INDEX) {
-			bool only = true;
+	for (const struct op *op = g->op->body->first; op; op = op->next) {
+		const struct attrs *at = &op->at;
 
-			for (const struct op *o = g->op->body->first; o; o = o->next)
-				only &= !is_view(o) && o->code != OP_SCATTER;
-			if (only)
-				mask &= ~(1u << kdim_of(g, op->at.dim));
-		}
+		if (!is_view(op) && op->code != OP_SCATTER)
+			continue;
+		mask |= (HAS(op, dims) ? kdims_of(g, &at->dims) : 0) | (HAS(op, tos) ? kdims_of(g, &at->tos) : 0);
+		mask |= HAS(op, dim) ? kdims_of(g, &(struct dimlist){ 1, { at->dim } }) : 0;
+		mask |= HAS(op, to) ? kdims_of(g, &(struct dimlist){ 1, { at->to } }) : 0;
+	}
 	for (int i = 0; i < g->nroot; i++)
 		if (g->root[i].kind == R_RNG)
 			mask |= g->root[i].k->mask & ~g->root[i].it;

@@ -214,6 +214,22 @@ static void env_slice(struct gen *g, struct env *n, const struct op *op, const s
 	guard(g, n, at->dim, step == 1 ? NULL : SAY(g, "%s %% %" PRId64 " == 0", j, step));
 }
 
+static void env_roll(struct gen *g, struct env *n, const struct op *op, const struct env *e)
+{
+	int k = kdim_of(g, op->at.dim);
+	int64_t size = g->kd[k].size, shift = ((op->at.shift % size) + size) % size;
+	const char *i = index_of(g, k, e);
+	struct node *loop = node_at(g, loops_of(1u << k, e));
+
+	if (loop->kdim == k && streq(i, SAY(g, "i%d", k)) && shift && (!loop->shift || loop->shift == shift)) {
+		loop->shift = shift;
+		replace(g, n, op->at.dim, 1u << k, SAY(g, "%s + c%d", i, k));
+		return;
+	}
+	replace(g, n, op->at.dim, loops_of(1u << k, e),
+		SAY(g, "%s + %" PRId64 " - (%s >= %" PRId64 " ? %" PRId64 " : 0)", i, shift, i, size - shift, size));
+}
+
 static void env_view(struct gen *g, struct env *n, const struct op *op, const struct env *e)
 {
 	const struct attrs *at = &op->at;
@@ -249,13 +265,7 @@ static void env_view(struct gen *g, struct env *n, const struct op *op, const st
 			inner *= size;
 		}
 	} else {
-		int k = kdim_of(g, at->dim);
-		int64_t size = g->kd[k].size, shift = ((at->shift % size) + size) % size;
-		const char *i = index_of(g, k, e);
-
-		replace(g, n, at->dim, loops_of(1u << k, e),
-			SAY(g, "%s + %" PRId64 " - (%s >= %" PRId64 " ? %" PRId64 " : 0)", i, shift, i,
-			    size - shift, size));
+		env_roll(g, n, op, e);
 	}
 }
 

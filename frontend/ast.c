@@ -233,3 +233,12 @@ struct node *ast_read(struct arena *mem, struct sources *src, struct diag *d, co
 	seen(&r, path);
 	return expand(&r, read_file(&r, path, (struct span){ 0 }));
 }
+
+struct node *ast_read_text(struct arena *mem, struct sources *src, struct diag *d, const char *name,
+			   const char *text, size_t len)
+{
+	struct reader r = { .mem = mem, .src = src, .d = d };
+
+	seen(&r, name);
+	return expand(&r, ast_parse(mem, src, d, name, text, len));
+}

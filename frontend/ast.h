@@ -106,7 +106,9 @@ struct parser {
 /* Reads a file and all that it includes; each file once. The nodes stand in one list, the
  * includes replaced by what they name. NULL list with errors in d if nothing could be read. */
 struct node *ast_read(struct arena *mem, struct sources *src, struct diag *d, const char *path);
-/* The same of a text that is at hand (the built-in hardware table). */
+struct node *ast_read_text(struct arena *mem, struct sources *src, struct diag *d, const char *name,
+			   const char *text, size_t len);
+/* One text, its includes as they stand (the built-in hardware table). */
 struct node *ast_parse(struct arena *mem, struct sources *src, struct diag *d, const char *name,
 		       const char *text, size_t len);
 

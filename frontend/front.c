@@ -77,17 +77,14 @@ static void check_model(struct ctx *c, const struct node *items)
 	check_arrows(c);
 }
 
-struct module *front_compile(struct arena *mem, struct sources *src, struct diag *d, const char *path,
-			     const struct front_options *opt)
+static struct module *lower(struct arena *mem, struct sources *src, struct diag *d, const char *path,
+			    const struct node *items, const struct front_options *opt)
 {
 	static const struct front_options none;
 	struct ctx c = { .mem = mem, .src = src, .diag = d, .opt = opt ? opt : &none, .prefix = "" };
 	struct frame top = { .dim = NODIM };
 	int errors = d->errors;
-	struct node *items = ast_read(mem, src, d, path);
 
-	if (d->errors > errors)
-		return NULL;
 	c.m = module_new(mem, src);
 	c.items = items;
 	c.m->name = module_name(mem, path);
@@ -100,4 +97,22 @@ struct module *front_compile(struct arena *mem, struct sources *src, struct diag
 			return NULL;
 	check_model(&c, items);
 	return d->errors > errors ? NULL : c.m;
+}
+
+struct module *front_compile(struct arena *mem, struct sources *src, struct diag *d, const char *path,
+			     const struct front_options *opt)
+{
+	int errors = d->errors;
+	const struct node *items = ast_read(mem, src, d, path);
+
+	return d->errors > errors ? NULL : lower(mem, src, d, path, items, opt);
+}
+
+struct module *front_compile_text(struct arena *mem, struct sources *src, struct diag *d, const char *name,
+				  const char *text, size_t len, const struct front_options *opt)
+{
+	int errors = d->errors;
+	const struct node *items = ast_read_text(mem, src, d, name, text, len);
+
+	return d->errors > errors ? NULL : lower(mem, src, d, name, items, opt);
 }

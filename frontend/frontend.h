@@ -14,5 +14,8 @@ struct front_options {
 /* Reads the file, parses, checks, lowers. NULL after errors were reported. The module lives on mem. */
 struct module *front_compile(struct arena *mem, struct sources *src, struct diag *d, const char *path,
 			     const struct front_options *opt);
+/* The same of a text in memory. Its includes are files, looked for beside the path `name`. */
+struct module *front_compile_text(struct arena *mem, struct sources *src, struct diag *d, const char *name,
+				  const char *text, size_t len, const struct front_options *opt);
 
 #endif

@@ -148,7 +148,7 @@ what:
   path { $$ = NAMED(N_NAME, @1, $1, @1); }
 | STRING { $$ = NAMED(N_STRING, @1, $1, @1); }
 ;
-path: name | path '.' name { $$ = arena_printf(ps->mem, "%s.%s", $1, $3); };
+path: name | path '.' name { $$ = syntax_path(ps, $1, $3, @$); };
 
 maps: map { $$ = ONE($1); } | maps map { $$ = ADD($1, $2); };
 map: what ':' STRING '[' fdims ']' EOL {

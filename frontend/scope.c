@@ -1,5 +1,7 @@
 #include "frontend/lower.h"
 
+enum { MOST_ERRORS = 20 }; /* that diag.c shows */
+
 static const char *const reserved[] = {
 	"none", "host", "params", "grads", "optimizer", "activations", "inf", "training", "step",
 };
@@ -22,7 +24,7 @@ struct val fail(struct ctx *c, struct span at, const char *fmt, ...)
 	char what[1024];
 	va_list ap;
 
-	c->muted = reported(c, at) || c->full;
+	c->muted = c->full || c->diag->errors > MOST_ERRORS || reported(c, at);
 	if (c->muted)
 		return (struct val){ .kind = V_BAD };
 	va_start(ap, fmt);

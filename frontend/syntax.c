@@ -18,6 +18,18 @@ struct node *syntax_parens(struct parser *ps, struct node *n, struct span at)
 	return n;
 }
 
+const char *syntax_path(struct parser *ps, const char *path, const char *name, struct span at)
+{
+	static const char too_long[] = "";
+
+	if (path == too_long)
+		return path;
+	if (strlen(path) + strlen(name) < 1000)
+		return arena_printf(ps->mem, "%s.%s", path, name);
+	diag_error(ps->diag, at, "this path is longer than 1000 bytes");
+	return too_long;
+}
+
 static const char *token_text(struct parser *ps, struct span at)
 {
 	size_t n = at.len > 40 ? 40 : at.len, from = ps->offset - at.len;

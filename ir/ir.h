@@ -24,7 +24,7 @@
 #include "ir/base.h"
 #include "ir/diag.h"
 
-enum { MAX_DIMS = 10, MAX_ON = 6, MAX_AXES = 16, MAX_MESH = 6 };
+enum { MAX_DIMS = 10, MAX_ON = 14, MAX_AXES = 14, MAX_MESH = 6 }; /* all axes may split one dim */
 
 enum opcode {
 #define OP(code, text, least, most, results, class, linear, formula) OP_##code,

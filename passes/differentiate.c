@@ -627,12 +627,27 @@ static void add_to_group(struct module *m, struct group *groups, int *n, struct 
 	PUSH(m->mem, &groups[i].ops, op);
 }
 
+/* What a loop keeps for backward gets its dim. */
+static bool check_room(const struct block *block, int depth, struct diag *d)
+{
+	for (const struct op *op = block->first; op; op = op->next) {
+		for (uint32_t i = 0; depth && i < op->nout; i++)
+			if (op->out[i]->nd + depth > MAX_DIMS)
+				return diag_error(d, op->span, "%d dims inside %d repeat%s are too many: at most %d in all",
+						  op->out[i]->nd, depth, depth > 1 ? "s" : "", MAX_DIMS);
+		if (op->body && !check_room(op->body, depth + 1, d))
+			return false;
+	}
+	return true;
+}
+
 bool pass_differentiate(struct module *m, struct diag *d)
 {
 	struct op *last = m->top.last;
 	int nops = 0, n = 0;
 
-	(void)d;
+	if (!check_room(&m->top, 0, d))
+		return false;
 	for (struct op *op = m->top.first; op; op = op->next)
 		nops += op->code == OP_MINIMIZE;
 	struct group *groups = NEWN(m->mem, struct group, nops ? nops : 1);

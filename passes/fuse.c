@@ -105,15 +105,21 @@ static void add_edge(struct fuse *f, int from, int to)
 /* What reads a buffer runs before the write to it. */
 static void order_writes(struct fuse *f)
 {
-	for (int w = 0; w < f->n; w++) {
-		if (f->it[w].op->code != OP_WRITE)
-			continue;
-		for (int r = 0; r < f->n; r++)
-			if (f->it[r].op->code == OP_READ && streq(f->it[r].op->at.buf, f->it[w].op->at.buf))
-				for (uint32_t u = 0; u < f->it[r].users.n; u++)
-					if (f->it[r].users.at[u] != w)
-						PUSH(f->mem, &f->it[f->it[r].users.at[u]].after, w);
-	}
+	VEC(int) reads = { 0 };
+
+	for (int r = 0; r < f->n; r++)
+		if (f->it[r].op->code == OP_READ)
+			PUSH(f->mem, &reads, r);
+	for (int w = 0; w < f->n; w++)
+		for (uint32_t i = 0; f->it[w].op->code == OP_WRITE && i < reads.n; i++) {
+			const struct item *r = &f->it[reads.at[i]];
+
+			if (!streq(r->op->at.buf, f->it[w].op->at.buf))
+				continue;
+			for (uint32_t u = 0; u < r->users.n; u++)
+				if (r->users.at[u] != w)
+					PUSH(f->mem, &f->it[r->users.at[u]].after, w);
+		}
 }
 
 /* Ops that nobody reads. */
@@ -168,6 +174,7 @@ static void scan(struct fuse *f)
 		op->mark = f->n++;
 	f->it = NEWN(f->mem, struct item, f->n + 1);
 	f->queue = NEWN(f->mem, int, f->n + 1);
+	f->arg_uses = NEWN(f->mem, struct uses, f->block->args.n + 1);
 	for (struct op *op = f->block->first; op; op = op->next) {
 		struct item *it = &f->it[op->mark];
 
@@ -179,6 +186,8 @@ static void scan(struct fuse *f)
 
 			if (at >= 0)
 				add_edge(f, at, (int)op->mark);
+			if (!op->in[i]->def && op->in[i]->home == f->block)
+				PUSH(f->mem, &f->arg_uses[op->in[i]->no].ops, (int)op->mark);
 			if (at >= 0 && f->it[at].role == FREE && (it->role == OUTSIDE || is_pick(op)))
 				f->it[at].stays = true;
 		}
@@ -461,7 +470,7 @@ static bool visit(struct fuse *f, int i, int *n)
 }
 
 /* Queues what follows op i; true if that is in a or b and `stop`. */
-static bool follow(struct fuse *f, int i, int a, int b, bool stop, int *n)
+static bool follow(struct fuse *f, int i, int a, int b, int last, bool stop, int *n)
 {
 	const struct item *it = &f->it[i];
 
@@ -474,7 +483,7 @@ static bool follow(struct fuse *f, int i, int a, int b, bool stop, int *n)
 				return true;
 			continue;
 		}
-		if (!visit(f, to, n) || g < 0)
+		if ((g < 0 && to > last) || !visit(f, to, n) || g < 0)
 			continue;
 		for (uint32_t k = 0; k < f->groups.at[g].ops.n; k++)
 			visit(f, f->groups.at[g].ops.at[k], n);
@@ -482,20 +491,21 @@ static bool follow(struct fuse *f, int i, int a, int b, bool stop, int *n)
 	return false;
 }
 
-/* Is there a way from the ops of a or b back to them through ops of neither? */
+/* Is there a way from the ops of a or b back to them through ops of neither? It goes upwards, but for
+ * the steps within a group. */
 static bool way_around(struct fuse *f, int a, int b)
 {
-	int n = 0;
+	int n = 0, last = f->groups.at[a].key > f->groups.at[b].key ? f->groups.at[a].key : f->groups.at[b].key;
 
 	f->stamp++;
 	for (int side = 0; side < 2; side++) {
 		const struct group *g = &f->groups.at[side ? b : a];
 
 		for (uint32_t i = 0; i < g->ops.n; i++)
-			follow(f, g->ops.at[i], a, b, false, &n);
+			follow(f, g->ops.at[i], a, b, last, false, &n);
 	}
 	for (int i = 0; i < n; i++)
-		if (follow(f, f->queue[i], a, b, true, &n))
+		if (f->queue[i] <= last && follow(f, f->queue[i], a, b, last, true, &n))
 			return true;
 	return false;
 }
@@ -510,6 +520,9 @@ static bool join(struct fuse *f, int a, int b)
 		return false;
 	if (f->it[ga->ops.at[0]].op->phase != f->it[gb->ops.at[0]].op->phase || ga->scalar != gb->scalar ||
 	    (ga->shown && gb->back) || (ga->back && gb->shown))
+		return false;
+	/* a small table is made once, not in every row */
+	if (ga->table != gb->table && (ga->table ? ga->most * 4 <= gb->most : gb->most * 4 <= ga->most))
 		return false;
 	if (ga->ops.n + gb->ops.n > MOST_OPS || !dims_agree(f, ga, gb) || !one_nest(f, a, b) ||
 	    count_io(f, a, b) > MOST_IO || way_around(f, a, b))
@@ -531,6 +544,9 @@ static bool join(struct fuse *f, int a, int b)
 		ga->key = gb->key;
 	ga->back |= gb->back;
 	ga->shown |= gb->shown;
+	ga->table &= gb->table;
+	if (gb->most > ga->most)
+		ga->most = gb->most;
 	gb->ops.n = 0;
 	return true;
 }
@@ -542,8 +558,16 @@ static int new_group(struct fuse *f, int i)
 
 	PUSH(f->mem, &g.ops, i);
 	g.scalar = op->out[0]->nd == 0 && !is_sum(op);
-	for (uint32_t k = 0; k < op->nin; k++)
+	g.table = op->out[0]->nd > 0;
+	g.most = local_count(f->m, op->out[0]);
+	for (uint32_t k = 0; k < op->nin; k++) {
+		int at = item_of(f, op->in[k]), n = at < 0 ? -1 : f->it[at].group;
+
 		g.scalar &= op->in[k]->nd == 0;
+		g.table &= at >= 0 && (f->it[at].role == FREE || (n >= 0 && f->groups.at[n].table));
+		if (local_count(f->m, op->in[k]) > g.most)
+			g.most = local_count(f->m, op->in[k]);
+	}
 	PUSH(f->mem, &f->groups, g);
 	return (int)f->groups.n - 1;
 }
@@ -581,25 +605,25 @@ static void join_producers(struct fuse *f, int i)
 	}
 }
 
+static bool reads(const struct op *op, const struct value *v)
+{
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (op->in[i] == v)
+			return true;
+	return false;
+}
+
 /* Kernels that read the same tensor, and nothing larger, read it once. */
-static void join_siblings(struct fuse *f, const struct value *v)
+static void join_siblings(struct fuse *f, const struct value *v, uint32_t n, const int *users)
 {
 	int first = -1;
 
-	if (v->nd == 0)
-		return;
-	for (int i = v->def && v->home == f->block ? (int)v->def->mark + 1 : 0; i < f->n; i++) {
-		const struct op *op = f->it[i].op;
-		bool reads = false;
-
-		if (f->it[i].group < 0)
-			continue;
-		for (uint32_t k = 0; k < op->nin; k++)
-			reads |= op->in[k] == v;
-		if (!reads || (first >= 0 && f->it[first].group == f->it[i].group))
-			continue;
+	for (uint32_t u = 0; u < n && v->nd; u++) {
+		int i = users[u];
 		struct dimset s = { 0 };
 
+		if (f->it[i].group < 0 || (first >= 0 && f->it[first].group == f->it[i].group) || !reads(f->it[i].op, v))
+			continue;
 		group_dims(f, f->it[i].group, &s);
 		if (!spans(v, &s))
 			continue;
@@ -631,11 +655,10 @@ static void make_groups(struct fuse *f)
 			if (f->it[i].role == FUSED)
 				join_producers(f, i);
 		for (uint32_t i = 0; i < f->block->args.n; i++)
-			join_siblings(f, f->block->args.at[i]);
+			join_siblings(f, f->block->args.at[i], f->arg_uses[i].ops.n, f->arg_uses[i].ops.at);
 		for (int i = 0; i < f->n; i++)
-			for (uint32_t k = 0; k < f->it[i].op->nout; k++)
-				if (f->it[i].role != FREE && f->it[i].users.n > 1)
-					join_siblings(f, f->it[i].op->out[k]);
+			for (uint32_t k = 0; k < f->it[i].op->nout && f->it[i].role != FREE && f->it[i].users.n > 1; k++)
+				join_siblings(f, f->it[i].op->out[k], f->it[i].users.n, f->it[i].users.at);
 	}
 	join_scalars(f);
 	for (int i = 0; i < f->n; i++)
@@ -887,6 +910,7 @@ static bool fuse_block(struct module *m, struct block *block, struct diag *d)
 		f.groups.n = 0;
 		make_groups(&f);
 	}
+	fuse_order_results(&f);
 	return rebuild(&f);
 }
 

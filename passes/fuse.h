@@ -10,6 +10,8 @@ enum role_of { OUTSIDE, FREE, FUSED };
 struct group {
 	VEC(int) ops;  /* indices, ascending */
 	bool scalar, back, shown;
+	bool table;    /* made of leaves alone */
+	int64_t most;  /* elements of its longest loops */
 	int key;       /* index of the last op: its place among the others */
 };
 
@@ -32,6 +34,7 @@ struct fuse {
 	struct block *block;
 	int n;
 	struct item *it;
+	struct uses { VEC(int) ops; } *arg_uses; /* by number of the block's argument */
 	VEC(struct group) groups;
 	uint32_t stamp;
 	int *queue;
@@ -59,6 +62,7 @@ void fuse_drop_detach(struct block *b);
 void fuse_lift_renames(struct fuse *f);
 void fuse_widen_sums(struct fuse *f);
 void fuse_find_labels(struct fuse *f);
+void fuse_order_results(struct fuse *f); /* as the kernels that read them want them in memory */
 bool fuse_make_again(struct fuse *f); /* true: something changed */
 
 #endif

@@ -242,7 +242,8 @@ bool fuse_make_again(struct fuse *f)
 		const struct value *big = NULL;
 		int ops = 0;
 
-		if (f->it[i].role != FUSED || opinfo[op->code].class != C_MAP || !op->out[0]->nd || is_stored(f, i) ||
+		if (f->it[i].role != FUSED || opinfo[op->code].class != C_MAP || !op->out[0]->nd ||
+		    f->groups.at[f->it[i].group].table || is_stored(f, i) ||
 		    !fuse_escapes(f, op, f->it[i].group, -1) ||
 		    !cheap_again(f, op->out[0], local_count(f->m, op->out[0]), &big, &ops))
 			continue;
@@ -259,4 +260,59 @@ bool fuse_make_again(struct fuse *f)
 		}
 	}
 	return any;
+}
+
+/* The largest tensor of a group: its order is that of the loops. */
+static const struct value *largest(const struct fuse *f, int group)
+{
+	const struct group *g = &f->groups.at[group];
+	const struct value *best = NULL;
+
+	for (uint32_t i = 0; i < g->ops.n; i++) {
+		const struct op *op = f->it[g->ops.at[i]].op;
+
+		for (uint32_t k = 0; k <= op->nin; k++) {
+			const struct value *v = k < op->nin ? op->in[k] : op->out[0];
+
+			if (!best || local_count(f->m, v) > local_count(f->m, best))
+				best = v;
+		}
+	}
+	return best;
+}
+
+static void order_as(struct value *v, const struct value *ref)
+{
+	for (int i = 1; i < v->nd; i++)
+		for (int k = i; k > 0; k--) {
+			int a = dim_pos(ref, v->d[k - 1]), b = dim_pos(ref, v->d[k]);
+			dimid d = v->d[k];
+			struct axes on = v->sh.on[k];
+
+			if (a < 0 || b < 0 || a < b)
+				break;
+			v->d[k] = v->d[k - 1];
+			v->sh.on[k] = v->sh.on[k - 1];
+			v->d[k - 1] = d;
+			v->sh.on[k - 1] = on;
+		}
+}
+
+void fuse_order_results(struct fuse *f)
+{
+	for (int i = 0; i < f->n; i++) {
+		struct value *v = f->it[i].op->nout ? f->it[i].op->out[0] : NULL;
+		int reader = -1;
+		bool own = f->it[i].role == FUSED && v && v->nd > 1 && !v->name && !fuse_yields(f, v);
+
+		for (uint32_t u = 0; own && u < f->it[i].users.n; u++) {
+			const struct item *user = &f->it[f->it[i].users.at[u]];
+
+			own = user->role == FUSED && opinfo[user->op->code].class != C_PICK;
+			if (user->group != f->it[i].group && reader < 0)
+				reader = user->group;
+		}
+		if (own && reader >= 0 && opinfo[f->it[i].op->code].class != C_PICK)
+			order_as(v, largest(f, reader));
+	}
 }

@@ -27,6 +27,7 @@ struct piece {
 	struct value *v;    /* NULL: the workspace of a repeat's body */
 	struct block *body;
 	int64_t bytes, start, end, off, load;
+	uint32_t no; /* in order of the ops: ids change when printed */
 };
 
 /* Where a value lives. Aliases share one. */
@@ -390,24 +391,33 @@ static void stacked_yields(struct planner *p, struct block *block)
 	}
 }
 
-/* A kernel makes its results in order, and reads an operand when the first that needs it is made: by the
- * time that result k is stored, is arg i in a register? */
-static bool read_by_then(const struct op *op, uint32_t k, uint32_t i)
+/* A kernel makes its results in the order of their ops, in one loop nest (but for rows of random numbers,
+ * which come between), and reads an operand when the first that needs it is made: by the time that
+ * `result` is stored, is arg i in a register? One result is stored last of all. */
+static bool read_by_then(const struct op *op, const struct value *result, uint32_t i)
 {
 	const struct block *body = op->body;
+	const struct value *made = body->yields.at[result->no];
+	int64_t pos = 0;
 
+	if (op->nout == 1)
+		return true;
 	for (uint32_t a = 0; a < body->args.n; a++)
-		body->args.at[a]->mark = a == i;
-	for (const struct op *o = body->first; o; o = o->next) {
+		body->args.at[a]->mark = a == i ? 1 : INT64_MAX;
+	/* mark: where a value that needs arg i stands, else the end of time */
+	for (struct op *o = body->first; o; o = o->next) {
 		bool needs = false;
 
+		if (o->code == OP_RNG)
+			return false;
+		o->mark = ++pos;
 		for (uint32_t n = 0; n < o->nin; n++)
-			needs |= o->in[n]->mark;
+			needs |= o->in[n]->mark != INT64_MAX;
 		for (uint32_t n = 0; n < o->nout; n++)
-			o->out[n]->mark = needs;
+			o->out[n]->mark = needs ? pos : INT64_MAX;
 	}
-	for (uint32_t r = 0; r <= k; r++)
-		if (body->yields.at[r]->mark)
+	for (uint32_t r = 0; r < body->yields.n; r++)
+		if (made->def && body->yields.at[r]->mark <= made->def->mark)
 			return true;
 	return false;
 }
@@ -427,7 +437,7 @@ static bool in_place(const struct op *op, const struct value *result, const stru
 			return false;
 	for (uint32_t i = 0; i < op->nin; i++)
 		if (op->in[i]->aux == h &&
-		    (!same_place(op->in[i], result) || (op->code == OP_KERNEL && !read_by_then(op, result->no, i))))
+		    (!same_place(op->in[i], result) || (op->code == OP_KERNEL && !read_by_then(op, result, i))))
 			return false;
 	return true;
 }
@@ -654,9 +664,7 @@ static int tie(const struct piece *a, const struct piece *b)
 
 	if (!c)
 		c = cmp(b->bytes, a->bytes);
-	if (!c)
-		c = cmp(a->v ? a->v->id : UINT32_MAX, b->v ? b->v->id : UINT32_MAX);
-	return c;
+	return c ? c : cmp(a->no, b->no);
 }
 
 static int by_size_time(const void *x, const void *y)
@@ -757,6 +765,8 @@ static int64_t assign(struct planner *p, int64_t n)
 	struct piece **order = NEWN(p->m->mem, struct piece *, count + 1);
 
 	loads(p, n);
+	for (uint32_t i = 0; i < count; i++)
+		p->pieces.at[i]->no = i;
 	for (size_t o = 0; o < LEN(orders); o++) {
 		if (count)
 			memcpy(order, p->pieces.at, count * sizeof *order);

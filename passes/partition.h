@@ -10,7 +10,7 @@
 #include "passes/passes.h"
 #include "passes/reshard.h"
 
-enum { MAX_SPACE = 24 };
+enum { MAX_SPACE = 32 };
 
 struct work {
 	int nd;

@@ -64,13 +64,15 @@ struct piece {
 
 struct pieces {
 	int n[MAX_DIMS];
-	struct piece at[MAX_DIMS][MAX_ON];
+	struct piece at[MAX_DIMS][MAX_MESH]; /* at most one of a user's axis */
 };
+
+enum { MAX_CUTS = 32 };
 
 /* Where user axes are cut: prefix products, each dividing the next. */
 struct cuts {
 	int n[MAX_MESH];
-	int at[MAX_MESH][MAX_AXES];
+	int at[MAX_MESH][MAX_CUTS];
 };
 
 static bool cut_fits(const struct cuts *c, int u, int x)
@@ -91,8 +93,8 @@ static void cut_add(struct cuts *c, int u, int x, int size)
 		i++;
 	if (i < c->n[u] && c->at[u][i] == x)
 		return;
-	if (c->n[u] == MAX_AXES)
-		die("axis %d is cut too often", u);
+	if (c->n[u] == MAX_CUTS)
+		die("axis %d is cut too often", u); /* sizes are ints: each cut doubles at least */
 	memmove(&c->at[u][i + 1], &c->at[u][i], (size_t)(c->n[u] - i) * sizeof(int));
 	c->at[u][i] = x;
 	c->n[u]++;
@@ -137,8 +139,6 @@ static void apply_arrow(const struct module *m, const struct arrow *a, int nd, c
 			touched = true;
 			if (hi == lo)
 				continue;
-			if (p->n[i] == MAX_ON)
-				die("more than %d axes on dim %s", MAX_ON, m->dims.at[d[i]].name);
 			cut_add(c, u, hi, size);
 			p->at[i][p->n[i]++] = (struct piece){ (uint8_t)u, lo, hi };
 			lo = hi;
@@ -177,16 +177,24 @@ static void cuts_of_block(const struct module *m, const struct block *block, str
 	}
 }
 
-static void refine_mesh(struct module *m, struct cuts *c)
+static bool refine_mesh(struct module *m, struct cuts *c, struct diag *d)
 {
 	struct axis time = { 0 };
 	int t = time_axis(m);
+	uint32_t n = t >= 0;
 
 	if (t >= 0)
 		time = m->axes.at[t];
 	for (uint32_t i = 0; i < m->bufs.n; i++)
 		place_pieces(m, m->bufs.at[i]->name, m->bufs.at[i]->nd, m->bufs.at[i]->d, c);
 	cuts_of_block(m, &m->top, c);
+	for (uint32_t u = 0; u < m->mesh.n; u++)
+		n += 1 + (uint32_t)c->n[u];
+	if (n > MAX_AXES) {
+		diag_error(d, m->mesh.at[0].at, "small dims cut the axes of the mesh in %u parts, more than %d", n, MAX_AXES);
+		diag_note(d, m->mesh.at[0].at, "list fewer dims that are smaller than their axes, or take smaller axes");
+		return false;
+	}
 	m->axes.n = 0;
 	for (uint32_t u = 0; u < m->mesh.n; u++) {
 		int lo = 1, size = m->mesh.at[u].size;
@@ -197,14 +205,13 @@ static void refine_mesh(struct module *m, struct cuts *c)
 						     m->mesh.at[u].name;
 			struct axis a = { name, hi / lo, (int)u, false };
 
-			if (m->axes.n >= MAX_AXES - 1)
-				die("more than %d mesh axes", MAX_AXES);
 			PUSH(m->mem, &m->axes, a);
 			lo = hi;
 		}
 	}
 	if (t >= 0)
 		PUSH(m->mem, &m->axes, time);
+	return true;
 }
 
 /* The cuts that the refined mesh has. */
@@ -413,8 +420,8 @@ bool pass_place(struct module *m, struct diag *d)
 {
 	struct cuts c = { { 0 }, { { 0 } } };
 
-	(void)d;
-	refine_mesh(m, &c);
+	if (!refine_mesh(m, &c, d))
+		return false;
 	for (uint32_t i = 0; i < m->bufs.n; i++)
 		place_buffer(m, m->bufs.at[i]);
 	place_block(m, &m->top);

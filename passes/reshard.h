@@ -3,7 +3,7 @@
 #define PTC_RESHARD_H
 #include "passes/passes.h"
 
-enum { MAX_CHAIN = 32 };
+enum { MAX_CHAIN = 36 };
 
 struct reshard {
 	enum opcode code;

@@ -413,7 +413,7 @@ static void try_work(struct search *s, const int *pick)
 
 		if (o->pass)
 			w.pass[s->axis[i]] = o->mask;
-		else if (!o->none && work_on(&w, o->d)->n < MAX_ON - 1)
+		else if (!o->none)
 			insert_axis(s->op, s->have, &w, o->d, s->axis[i]);
 	}
 	for (int i = 0; i < w.nd; i++)

@@ -26,7 +26,7 @@ struct group {
 	pthread_mutex_t lock;
 	pthread_cond_t met;
 	_Atomic uint64_t turn;  /* meetings so far */
-	int n, arrived;
+	int n, arrived, asleep;
 	const struct call *first;
 	int first_member;
 	struct member at[];
@@ -204,6 +204,7 @@ static void sleep_until(struct group *g, int me, uint64_t turn)
 	uint64_t moves = atomic_load(&c->moves);
 	int still = 0;
 
+	g->asleep++;
 	atomic_fetch_add(&c->asleep, 1);
 	while (atomic_load(&g->turn) == turn && !atomic_load(&c->broken)) {
 		tick(&g->met, &g->lock);
@@ -219,7 +220,10 @@ static void sleep_until(struct group *g, int me, uint64_t turn)
 		else if (now() - start > c->timeout)
 			stuck(g, me, "time-out");
 	}
-	atomic_fetch_sub(&c->asleep, 1);
+	if (atomic_load(&g->turn) == turn) { /* else it was counted out already */
+		g->asleep--;
+		atomic_fetch_sub(&c->asleep, 1);
+	}
 }
 
 static void pause_cpu(int i)
@@ -249,6 +253,10 @@ static bool arrive(struct group *g, int me, const struct call *call)
 		g->arrived = 0;
 		for (int i = 0; i < g->n; i++)
 			g->at[i].call = NULL;
+		/* from now on they are awake, however long it takes until they run: else a busy machine
+		 * looks like a deadlock */
+		atomic_fetch_sub(&c->asleep, g->asleep);
+		g->asleep = 0;
 		atomic_fetch_add(&c->moves, 1);
 		atomic_store(&g->turn, turn + 1);
 		pthread_cond_broadcast(&g->met);

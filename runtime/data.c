@@ -4,6 +4,7 @@
  * .bin: flat uint16 (at most 65536 tokens), uint32 or float32; .npy: the first dim is the example;
  * anything else: bytes. Sample j of step t is g = t B + j; its epoch g / E, its place there g % E;
  * rng.h's data_order says which example that is. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,9 +29,17 @@ struct file {
 	int64_t n, window, examples; /* elements; of an example */
 };
 
+/* What one input is given: a file, or all files of a folder in the order of their names. */
+struct feed {
+	const struct buffer *buf;
+	const char *path;
+	VEC(struct file) files;
+	int64_t examples;
+};
+
 struct data {
 	struct runtime *rt;
-	VEC(struct file) files;
+	VEC(struct feed *) feeds;
 	int64_t batch, examples;
 	uint64_t seed;
 };
@@ -171,25 +180,60 @@ static bool open_flat(struct file *f, struct diag *d)
 	return true;
 }
 
-static bool open_file(struct data *x, struct file *f, struct arena *mem, struct diag *d)
+static bool open_file(const struct module *m, struct feed *feed, const char *path, struct arena *mem, struct diag *d)
 {
-	const struct module *m = x->rt->m;
+	struct file f = { .buf = feed->buf, .path = path, .window = 1 };
+	bool ok = map_file(&f, d);
 
-	if (!map_file(f, d))
+	for (int i = 1; i < f.buf->nd; i++)
+		f.window *= dim_size(m, f.buf->d[i]);
+	ok = ok && (ends_with(path, ".npy") ? open_npy(&f, m, mem, d) : open_flat(&f, d));
+	f.examples = ok && f.window ? f.n / f.window : 0;
+	feed->examples += f.examples;
+	PUSH(mem, &feed->files, f);
+	return ok;
+}
+
+static int visible(const struct dirent *e)
+{
+	return e->d_name[0] != '.';
+}
+
+static bool open_folder(const struct module *m, struct feed *feed, struct arena *mem, struct diag *d)
+{
+	struct dirent **e;
+	int n = scandir(feed->path, &e, visible, alphasort);
+	bool ok = n >= 0 || diag_error(d, nowhere, "the data '%s' can't be read: %s", feed->path, strerror(errno));
+
+	for (int i = 0; i < n; i++) {
+		char *path = arena_printf(mem, "%s/%s", feed->path, e[i]->d_name);
+		struct stat st;
+
+		if (ok && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+			ok = open_file(m, feed, path, mem, d);
+		free(e[i]);
+	}
+	if (n >= 0)
+		free(e);
+	return ok;
+}
+
+static bool open_feed(struct data *x, struct feed *feed, struct arena *mem, struct diag *d)
+{
+	struct stat st;
+	bool folder = stat(feed->path, &st) == 0 && S_ISDIR(st.st_mode);
+
+	if (!(folder ? open_folder(x->rt->m, feed, mem, d) : open_file(x->rt->m, feed, feed->path, mem, d)))
 		return false;
-	f->window = 1;
-	for (int i = 1; i < f->buf->nd; i++)
-		f->window *= dim_size(m, f->buf->d[i]);
-	if (!(ends_with(f->path, ".npy") ? open_npy(f, m, mem, d) : open_flat(f, d)))
-		return false;
-	f->examples = f->window ? f->n / f->window : 0;
-	if (!f->examples)
-		return diag_error(d, nowhere, "the data '%s' has %lld elements, fewer than one example of '%s' (%lld)", f->path,
-				  (long long)f->n, f->buf->name, (long long)f->window);
-	if (x->examples && x->examples != f->examples)
-		return diag_error(d, nowhere, "the data '%s' has %lld examples; '%s' has %lld", f->path, (long long)f->examples,
-				  x->files.at[0].path, (long long)x->examples);
-	x->examples = f->examples;
+	if (!feed->examples && folder)
+		return diag_error(d, nowhere, "the data '%s' has no file with an example of '%s'", feed->path, feed->buf->name);
+	if (!feed->examples)
+		return diag_error(d, nowhere, "the data '%s' has %lld elements, fewer than one example of '%s' (%lld)", feed->path,
+				  (long long)feed->files.at[0].n, feed->buf->name, (long long)feed->files.at[0].window);
+	if (x->examples && x->examples != feed->examples)
+		return diag_error(d, nowhere, "the data '%s' has %lld examples; '%s' has %lld", feed->path, (long long)feed->examples,
+				  x->feeds.at[0]->path, (long long)x->examples);
+	x->examples = feed->examples;
 	return true;
 }
 
@@ -206,11 +250,11 @@ static const struct buffer *only_input(const struct module *m)
 	return one;
 }
 
-static struct file *file_of(struct data *x, const char *buffer)
+static struct feed *feed_of(struct data *x, const char *buffer)
 {
-	for (uint32_t i = 0; i < x->files.n; i++)
-		if (streq(x->files.at[i].buf->name, buffer))
-			return &x->files.at[i];
+	for (uint32_t i = 0; i < x->feeds.n; i++)
+		if (streq(x->feeds.at[i]->buf->name, buffer))
+			return x->feeds.at[i];
 	return NULL;
 }
 
@@ -219,18 +263,22 @@ static bool bind_one(struct data *x, const char *arg, struct arena *mem, struct 
 	const struct module *m = x->rt->m;
 	const char *eq = strchr(arg, '=');
 	const struct buffer *b = eq ? find_buffer(m, arena_strndup(mem, arg, (size_t)(eq - arg))) : NULL;
-	struct file f = { .buf = b, .path = b ? eq + 1 : arg };
+	const char *path = b ? eq + 1 : arg;
 
 	if (!b)
-		f.buf = b = only_input(m);
+		b = only_input(m);
 	if (!b)
 		return diag_error(d, nowhere, "--data %s: which input is it for? say NAME=FILE", arg);
 	if (b->role != B_INPUT || b->next_of)
 		return diag_error(d, nowhere, "--data %s: '%s' is no input that takes data", arg, b->name);
-	if (file_of(x, b->name))
+	if (feed_of(x, b->name))
 		return diag_error(d, nowhere, "--data %s: '%s' has data already", arg, b->name);
-	PUSH(mem, &x->files, f);
-	return open_file(x, &x->files.at[x->files.n - 1], mem, d);
+	struct feed *feed = NEW(mem, struct feed);
+
+	feed->buf = b;
+	feed->path = path;
+	PUSH(mem, &x->feeds, feed);
+	return open_feed(x, feed, mem, d);
 }
 
 static bool all_bound(struct data *x, struct diag *d)
@@ -240,7 +288,7 @@ static bool all_bound(struct data *x, struct diag *d)
 	for (uint32_t i = 0; i < m->bufs.n; i++) {
 		const struct buffer *b = m->bufs.at[i];
 
-		if (b->role != B_INPUT || b->next_of || file_of(x, b->name))
+		if (b->role != B_INPUT || b->next_of || feed_of(x, b->name))
 			continue;
 		diag_error(d, b->at, "the input '%s' has no data", b->name);
 		diag_note(d, nowhere, "--data %s%sFILE", only_input(m) ? "" : b->name, only_input(m) ? "" : "=");
@@ -270,10 +318,14 @@ void data_close(struct data *x)
 {
 	if (!x)
 		return;
-	for (uint32_t i = 0; i < x->files.n; i++)
-		if (x->files.at[i].map)
-			munmap((void *)(uintptr_t)x->files.at[i].map, (size_t)x->files.at[i].bytes);
-	x->files.n = 0;
+	for (uint32_t i = 0; i < x->feeds.n; i++)
+		for (uint32_t k = 0; k < x->feeds.at[i]->files.n; k++) {
+			const struct file *f = &x->feeds.at[i]->files.at[k];
+
+			if (f->map)
+				munmap((void *)(uintptr_t)f->map, (size_t)f->bytes);
+		}
+	x->feeds.n = 0;
 }
 
 /* -- a step's batch -- */
@@ -334,21 +386,32 @@ static bool fill(const struct file *f, struct host_input *in, int64_t k, int64_t
 	return true;
 }
 
+/* The file that holds an example, which becomes the one in that file. */
+static const struct file *file_with(const struct feed *feed, int64_t *example)
+{
+	uint32_t i = 0;
+
+	while (*example >= feed->files.at[i].examples)
+		*example -= feed->files.at[i++].examples;
+	return &feed->files.at[i];
+}
+
 bool data_step(struct data *x, int64_t step, struct diag *d)
 {
 	for (uint32_t i = 0; i < x->rt->inputs.n; i++) {
 		struct host_input *in = x->rt->inputs.at[i];
 		const char *from = in->buf->next_of ? in->buf->next_of : in->buf->name;
-		const struct file *f = file_of(x, from);
+		const struct feed *feed = feed_of(x, from);
 		int64_t k = in->buf->next_of ? in->buf->next_k : 0;
 
-		if (!f || in->count != x->batch * f->window)
+		if (!feed || in->count != x->batch * feed->files.at[0].window)
 			return diag_error(d, in->buf->at, "the input '%s' does not have the shape of its data", in->buf->name);
 		for (int64_t j = 0; j < x->batch; j++) {
 			uint64_t g = (uint64_t)step * (uint64_t)x->batch + (uint64_t)j, e = (uint64_t)x->examples;
-			uint64_t example = data_order(x->seed, g / e, e, g % e);
+			int64_t example = (int64_t)data_order(x->seed, g / e, e, g % e);
+			const struct file *f = file_with(feed, &example);
 
-			if (!fill(f, in, k, j, (int64_t)example, d))
+			if (!fill(f, in, k, j, example, d))
 				return false;
 		}
 	}

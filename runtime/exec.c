@@ -484,7 +484,7 @@ void threads_stop(struct runtime *rt)
 	rt->stop = true;
 	pthread_cond_broadcast(&rt->go);
 	pthread_mutex_unlock(&rt->lock);
-	for (int64_t i = 0; i < rt->nrank; i++)
+	for (int64_t i = 0; rt->rank && i < rt->nrank; i++)
 		if (rt->rank[i].started)
 			pthread_join(rt->rank[i].thread, NULL);
 }

@@ -417,11 +417,16 @@ static bool choose(const struct rings *by, struct choice *best)
 /* One matrix product, row-major. */
 struct job {
 	struct gemm *g;
-	bool ta, tb, add, ok[64];
+	bool ta, tb, add;
 	int64_t m, n, k, lda, ldb, ldc;
 	enum dtype dt, cdt;
 	const char *a, *b;
 	char *c;
+};
+
+struct shared_job {
+	struct job j;
+	bool ok[64]; /* by thread */
 };
 
 static bool run_job(struct gemm *g, const struct job *j)
@@ -438,7 +443,8 @@ static bool run_job(struct gemm *g, const struct job *j)
 /* Thread `me`'s rows or columns, whichever there are more of. */
 static void run_part(void *arg, int me, int n)
 {
-	struct job *all = arg, j = *all;
+	struct shared_job *all = arg;
+	struct job j = all->j;
 	bool rows = j.m >= j.n;
 	int64_t size = rows ? j.m : j.n, part = (ceil_div(size, n) + 15) / 16 * 16, from = me * part;
 	int64_t es = dtype_bytes(j.dt), left = size - from < part ? size - from : part;
@@ -458,26 +464,19 @@ static void run_part(void *arg, int me, int n)
 static bool product(struct gemm *g, const struct choice *c, const struct contraction *x, const char *a,
 		    const char *b, char *o, bool add)
 {
-	struct job j = { .g = g, .ta = c->ta, .tb = c->tb, .add = add, .m = c->m, .n = c->n, .k = c->k, .lda = c->lda,
-			 .ldb = c->ldb, .ldc = c->ldc, .dt = x->dt[0], .cdt = x->dt[2], .a = a, .b = b, .c = o };
+	struct shared_job all = { .j = { g, c->ta, c->tb, add, c->m, c->n, c->k, c->lda, c->ldb, c->ldc, x->dt[0], x->dt[2],
+					a, b, o } };
 
-	if (c->swap) { /* the transposed product */
-		j.ta = !c->tb;
-		j.tb = !c->ta;
-		j.m = c->n;
-		j.n = c->m;
-		j.lda = c->ldb;
-		j.ldb = c->lda;
-		j.a = b;
-		j.b = a;
-	}
+	if (c->swap) /* the transposed product */
+		all.j = (struct job){ g, !c->tb, !c->ta, add, c->n, c->m, c->k, c->ldb, c->lda, c->ldc, x->dt[0], x->dt[2],
+				      b, a, o };
 	int n = team_size(g->team);
 
-	if (n == 1 || n > (int)LEN(j.ok) || c->work < 1 << 18)
-		return run_job(g, &j);
-	team_run(g->team, run_part, &j);
+	if (n == 1 || n > (int)LEN(all.ok) || c->work < 1 << 19)
+		return run_job(g, &all.j);
+	team_run(g->team, run_part, &all);
 	for (int i = 0; i < n; i++)
-		if (!j.ok[i])
+		if (!all.ok[i])
 			return gemm_failed(g, gemm_of(g, i));
 	return true;
 }

@@ -8,6 +8,7 @@
 #include "ir/rng.h"
 #include "runtime/exec.h"
 
+enum { MAX_RANKS = 4096 };
 static const struct span nowhere;
 
 int axes_set(struct runtime *rt, uint32_t axes)
@@ -319,6 +320,8 @@ static int cores(void)
 static bool make_all(struct runtime *rt, struct diag *d)
 {
 	rt->nrank = module_ranks(rt->m);
+	if (rt->nrank < 1 || rt->nrank > MAX_RANKS)
+		return diag_error(d, nowhere, "a plan for %lld ranks; one machine runs up to %d", (long long)rt->nrank, MAX_RANKS);
 	rt->threads = (int)(cores() / rt->nrank);
 	rt->threads = rt->threads < 1 ? 1 : rt->threads > 64 ? 64 : rt->threads;
 	rt->rank = NEWN(rt->mem, struct rank, rt->nrank);

@@ -72,6 +72,14 @@ llama --mesh tp=4 --plan sp --set kv=1,group=2
 llama --mesh tp=4 --set kv=2,group=3,seq=7,vocab=23
 llama --mesh dp=2,tp=4 --plan all --set kv=2,group=2
 llama --mesh tp=6 --set kv=2,group=3
+# gradients and params sharded too, context parallel, all-to-all between heads and positions
+gpt   --mesh dp=2,tp=2 --plan grads
+gpt   --mesh dp=2,tp=2 --plan params
+gpt   --mesh dp=3 --plan params --set microbatches=2,batch=6
+gpt   --mesh dp=2,cp=2 --plan context
+gpt   --mesh cp=2,tp=2 --plan context --set seq=7
+gpt   --mesh dp=2,cp=2 --plan ulysses
+gpt   --mesh cp=4 --plan ulysses
 # microbatches, where parts have no, one and all labels
 gpt   --set batch=4,microbatches=2
 gpt   --set batch=4,microbatches=4
@@ -84,4 +92,8 @@ gpt   --mesh dp=2 --set batch=7,masked=1,microbatches=2
 llama --mesh dp=2,tp=2 --plan all --set batch=8,microbatches=4
 mlp   --mesh dp=2 --plan zero --set microbatches=3
 TABLE
+# the examples, which are made smaller for it
+for model in gpt-mini gpt2 llama mlp mixtral; do
+	if expect "check examples/$model" 0 timeout 300 "$PTC" check "examples/$model.pdsl"; then ok "check examples/$model"; fi
+done
 finish

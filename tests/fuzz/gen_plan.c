@@ -200,17 +200,18 @@ static void set_hardware(struct gen *g)
 
 void gen_mesh(struct gen *g)
 {
-	static const char *const names[] = { "dp", "tp", "cp", "ep" };
+	static const char *const names[] = { "dp", "tp", "cp", "ep", "ax", "bx" };
 	static const int sizes[] = { 1, 2, 2, 2, 2, 3, 4, 4, 5, 6, 8 };
 	struct module *m = g->m;
 	int ranks = 1, most;
 
 	gen_step(g);
 	set_hardware(g);
-	most = chance(g, 30) ? 16 : 8;
-	for (int i = 0; i < 4; i++) {
+	bool many = chance(g, 4); /* too many to run, but they must compile */
+	most = many ? 1 << 20 : chance(g, 30) ? 16 : 8;
+	for (int i = 0; i < (many ? 6 : 4); i++) {
 		bool made = gen_step(g);
-		int size = sizes[roll(g, LEN(sizes))];
+		int size = many ? 1 + (int)roll(g, 16) : sizes[roll(g, LEN(sizes))];
 
 		if (!chance(g, i ? 55 : 95) || ranks * size > most)
 			continue;

@@ -3,9 +3,11 @@
 
     tests/reference/make_models.py [NAME...]     # needs torch, safetensors, numpy and build/ptc
 
-Writes tests/reference/models/NAME.INPUT.npy (the data) and NAME.json (the figures, and how ptc is
-called). The models are written here from their definitions, in the terms of the papers: one token,
-one expert at a time where that is simpler. Dropout is off.
+Writes tests/reference/models/NAME.INPUT.npy (the data), NAME.json (the figures, and how ptc is
+called) and NAME.moved: of each param some elements, as "place change" pairs, and by how much three
+steps made them smaller. The models are written here from their definitions, in the terms of the
+papers: one token, one expert at a time where that is simpler. Dropout is off, and no rate warms up
+(tests/models/still.sed), for a change that drowns in the param's rounding tells nothing.
 """
 import json
 import math
@@ -137,6 +139,23 @@ def experts(h, e, weight, p, slot):
             rows.append(y)
         out[b] = torch.stack(rows)
     return out
+
+
+def gpt2(p, x, n, _):
+    h = p["wte"][x["tokens"]] + p["wpe"]
+    for q in layers(p, "layers"):
+        z = ln(h, q, "norm.attn")
+        h = h + mha(z, z, of(q, "mha"), causal=True)
+        h = h + mlp(ln(h, q, "norm.mlp"), of(q, "mlp"), "tanh")
+    return ce(ln(h, p, "norm") @ p["wte"].T, x["targets"])
+
+
+def llama(p, x, n, _):
+    h = p["wte"][x["tokens"]]
+    for q in layers(p, "layers"):
+        h = h + gqa(rms(h, q["rms.attn.g"]), of(q, "gqa"), 5e5)
+        h = h + swiglu(rms(h, q["rms.mlp.g"]), of(q, "swiglu"))
+    return ce(rms(h, p["rms.g"]) @ p["wout"].T, x["targets"])
 
 
 def mixtral(p, x, n, _):
@@ -317,8 +336,12 @@ def mup(p, x, n, _):
 
 # -- training --
 
-def cosine(peak, warmup):
-    return lambda step: peak * (step + 1) / warmup
+def cosine(peak, steps, final=0.0):
+    return lambda step: final + (peak - final) * (1 + math.cos(math.pi * max(step - 1, 0) / (steps - 1))) / 2
+
+
+def linear(peak, steps):
+    return lambda step: peak * (1 - max(step - 1, 0) / (steps - 1))
 
 
 def last(path):
@@ -362,20 +385,22 @@ class Adafactor:
 # name: loss, kind of optimizer, rate, options, which params it trains, inputs
 TOKENS = {"tokens": "tokens"}
 MODELS = {
-    "mixtral": (mixtral, "adamw", cosine(3e-4, 2000), dict(wd=0.1, clip=1.0, plain={"g"}), None, TOKENS),
-    "deepseek": (deepseek, "adamw", cosine(2.2e-4, 2000), dict(wd=0.1, clip=1.0, plain={"g"}, betas=(0.9, 0.95)), None, TOKENS),
-    "bert": (bert, "adamw", cosine(1e-4, 10000), dict(wd=0.01, plain=GAINS), None,
+    "gpt2": (gpt2, "adamw", cosine(6e-4, 600000, 6e-5), dict(wd=0.1, clip=1.0, plain=GAINS, betas=(0.9, 0.95)), None, TOKENS),
+    "llama": (llama, "adamw", cosine(8e-5, 1200000), dict(wd=0.1, clip=1.0, plain={"g"}, betas=(0.9, 0.95)), None, TOKENS),
+    "mixtral": (mixtral, "adamw", cosine(3e-4, 100000), dict(wd=0.1, clip=1.0, plain={"g"}), None, TOKENS),
+    "deepseek": (deepseek, "adamw", lambda step: 2.2e-4, dict(wd=0.1, clip=1.0, plain={"g"}, betas=(0.9, 0.95)), None, TOKENS),
+    "bert": (bert, "adamw", linear(1e-4, 1000000), dict(wd=0.01, plain=GAINS), None,
              {"tokens": "tokens", "segments": "kinds", "real": "bool", "labels": "labels"}),
-    "vit": (vit, "adamw", cosine(3e-3, 10000), dict(wd=0.3, clip=1.0, plain=GAINS | {"cls"}), None,
+    "vit": (vit, "adamw", cosine(3e-3, 300000), dict(wd=0.3, clip=1.0, plain=GAINS | {"cls"}), None,
             {"image": "float", "label": "classes"}),
     "t5": (t5, "adafactor", lambda step: 1 / math.sqrt(max(step, 10000)), {}, None,
            {"tokens": "tokens", "given": "tokens", "answer": "tokens"}),
     "mlp_bn": (mlp_bn, "sgd", lambda step: 0.1, dict(momentum=0.9), None, {"image": "float", "label": "classes"}),
-    "clip": (clip, "adamw", cosine(5e-4, 2000), dict(wd=0.2, plain=GAINS | {"scale"}), None,
+    "clip": (clip, "adamw", cosine(5e-4, 400000), dict(wd=0.2, plain=GAINS | {"scale"}), None,
              {"image": "float", "text": "tokens"}),
-    "gemma2": (gemma2, "adamw", cosine(1e-4, 2000), dict(wd=0.1, clip=1.0, plain={"g"}), None, TOKENS),
+    "gemma2": (gemma2, "adamw", cosine(1e-4, 500000), dict(wd=0.1, clip=1.0, plain={"g"}), None, TOKENS),
     "lora": (lora, "adamw", lambda step: 2e-4, dict(wd=0.01), "lora_", {"tokens": "tokens", "labels": "labels"}),
-    "mup": (mup, "adamw", lambda step: 6e-3 * min((step + 1) / 1000, 1), dict(wd=0.1, scale=True), None, TOKENS),
+    "mup": (mup, "adamw", lambda step: 6e-3, dict(wd=0.1, scale=True), None, TOKENS),
 }
 
 
@@ -424,6 +449,13 @@ def shapes_of(name, n):
     return seq
 
 
+def still(args, tmp):
+    """The same with copies of the models that still.sed changed."""
+    subprocess.run("mkdir -p %s/examples %s/tests/models && cp tests/models/*.pdsl %s/tests/models && for f in examples/*.pdsl; do "
+                   "sed -f tests/models/still.sed $f >%s/$f; done" % (tmp, tmp, tmp, tmp), shell=True, check=True, cwd=ROOT)
+    return [os.path.join(tmp, a) if a.startswith("tests/models/") else a for a in args]
+
+
 def train(name, params, state, data, n):
     loss_of, kind, rate, opt, only, _ = MODELS[name]
     chosen = {k: v for k, v in params.items() if not only or last(k).startswith(only)}
@@ -435,7 +467,7 @@ def train(name, params, state, data, n):
         optim = torch.optim.SGD(chosen.values(), lr=1.0, momentum=opt["momentum"])
     else:
         optim = Adafactor(chosen)
-    losses, norms = [], []
+    losses, norms, sure = [], [], {k: True for k in chosen}
     for step in range(3):
         at = [data_order(0, (step * n["batch"] + j) // EXAMPLES, EXAMPLES, (step * n["batch"] + j) % EXAMPLES)
               for j in range(n["batch"])]
@@ -446,6 +478,9 @@ def train(name, params, state, data, n):
         loss = loss_of(params, x, n, state)
         loss.backward()
         norm = sum(v.grad.double().square().sum() for v in chosen.values() if v.grad is not None).sqrt().item()
+        for k, v in chosen.items():  # that of a bias of keys is 0 but for rounding
+            g = v.grad.abs()
+            sure[k] = sure[k] & (g >= 0.01 * g.max()) & (last(k) != "bk")
         if opt.get("clip"):
             for v in chosen.values():
                 v.grad.mul_(min(1.0, opt["clip"] / (norm + 1e-6)))
@@ -457,7 +492,16 @@ def train(name, params, state, data, n):
             optim.step()
         losses.append(round(loss.item(), 7))
         norms.append(float("%.7g" % norm))
-    return losses, norms
+    return losses, norms, sure
+
+
+def samples(before, after, sure):
+    """Some elements of each tensor with a gradient that is not of rounding."""
+    for k in sorted(sure):
+        at = torch.nonzero(sure[k].reshape(-1)).reshape(-1)
+        at = at[:: max(1, len(at) // 8)][:12]
+        by = (before[k].double() - after[k].detach().double()).reshape(-1)
+        yield k + "".join(" %d %.7g" % (i, by[i]) for i in at.tolist()) + "\n"
 
 
 def make(name):
@@ -476,15 +520,20 @@ def make(name):
     args = ["run", "tests/models/%s.pdsl" % name, "--plan", "small", "--set", sets, "--data", ",".join(files)]
     with tempfile.TemporaryDirectory() as tmp:
         init = os.path.join(tmp, "init")
-        subprocess.run([ptc] + args + ["--mesh", "dp=1", "--steps", "0", "--save", init], check=True, cwd=ROOT,
+        subprocess.run([ptc] + still(args, tmp) + ["--mesh", "dp=1", "--steps", "0", "--save", init], check=True, cwd=ROOT,
                        stdout=subprocess.DEVNULL)
         loaded = {k: v.float().clone() for k, v in load_file(init).items() if ":" not in k}
     state = {k: v for k, v in loaded.items() if last(k) in ("bias", "run_mean", "run_var")}
     params = {k: v for k, v in loaded.items() if k not in state}
-    if "tokens" in data and name in ("mixtral", "deepseek", "gemma2", "mup"):
+    if "tokens" in data and name in ("gpt2", "llama", "mixtral", "deepseek", "gemma2", "mup"):
         data["targets"] = following(data["tokens"], 1)
         data["later"] = following(data["tokens"], 2)
-    losses, norms = train(name, params, state, data, n)
+    before = {k: v.detach().clone() for k, v in {**params, **state}.items()}
+    losses, norms, sure = train(name, params, state, data, n)
+    with open(os.path.join(OUT, name + ".moved"), "w") as f:
+        f.writelines(samples(before, params, sure))
+        if name == "deepseek":
+            f.writelines(samples(before, state, {k: torch.ones_like(v, dtype=torch.bool) for k, v in state.items()}))
     with open(os.path.join(OUT, name + ".json"), "w") as f:
         json.dump({"args": args, "torch": torch.__version__, "loss": losses, "grad_norm": norms}, f, indent=1)
         f.write("\n")

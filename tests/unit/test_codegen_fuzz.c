@@ -64,7 +64,7 @@ static void read_inputs(struct fuzz *f)
 
 static void random_map(struct fuzz *f, const struct made *a, const struct made *b, struct made *c, bool keep)
 {
-	static const char *const ones[] = { "neg", "tanh", "sigmoid", "sin", "abs", "relu", "gelu" };
+	static const char *const ones[] = { "neg", "tanh", "sigmoid", "silu", "abs", "relu", "gelu" };
 	static const char *const twos[] = { "add", "sub", "mul", "min", "max" };
 
 	if (*b->dims && below(&f->r, 7) < 3) {

@@ -214,7 +214,7 @@ static void by_a_team(void **state)
 	(void)state;
 	struct team *team = team_open(3);
 	struct gemm *g = gemm_team(1 << 28, team), *one = gemm_open(1 << 28);
-	enum { M = 300, N = 200, K = 150 };
+	enum { M = 300, N = 200, K = 151 };
 	float *a = malloc(M * K * 4), *b = malloc(K * N * 4), *c = malloc(M * N * 4), *d = malloc(M * N * 4);
 	int64_t size[26] = { 0 }, room[3];
 	struct contraction x;

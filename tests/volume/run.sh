@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." || exit 1
 volume() { # NAME ELEMENTS COUNT OPTIONS...
 	name=$1 elements=$2 count=$3
 	shift 3
-	expect "$name" 0 "$PTC" explain tests/equiv/gpt.pdsl --set embed=8,head=2,ff=32,vocab=16,drop=0 --json "$@" || return
+	expect "$name" 0 "$PTC" explain tests/volume/gpt.pdsl --json "$@" || return
 	got=$(jq -r '.comm | "\(map(.bytes) | add / 4) \(map(.count) | add)"' "$TMP/out")
 	if [ "$got" = "$elements $count" ]; then
 		ok "volume: $name"

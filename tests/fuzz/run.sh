@@ -1,0 +1,133 @@
+#!/bin/sh
+# tests/fuzz/run.sh [modules|front|ir|programs]...: random input for T seconds (30) from SEED (1).
+#
+# modules    N (1500) random modules, partitioned, against one rank: check.c
+# front, ir  any bytes into the front end and into the parser of IR texts: libFuzzer with ASan and
+#            UBSan, its dictionary and first inputs made from this repository. Both at once, 2/3 of T
+# programs   random programs without mistakes through compiler, fmt and check: programs.c. 1/3 of T
+#
+# What fails is kept in build/fuzz/found, and one command shows it again.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib.sh
+MAKE=${MAKE:-make} T=${T:-30} SEED=${SEED:-1} N=${N:-1500}
+DIR=build/fuzz
+[ $# -gt 0 ] || set -- modules front ir programs
+
+built() { # TARGET ARGUMENTS OF MAKE...
+	$MAKE --no-print-directory "$@" >"$TMP/log" 2>&1 && return
+	grep -v '^  ' "$TMP/log" >"$TMP/why"
+	bad "make $*" "$TMP/why"
+	return 1
+}
+
+modules() {
+	built "$BUILD/fuzz-check" || return
+	if "$BUILD/fuzz-check" "$N" "$SEED" >"$TMP/out" 2>&1; then
+		ok "$(tail -1 "$TMP/out")"
+	else
+		bad "fuzz-check $N $SEED" "$TMP/out"
+	fi
+}
+
+# The models of this repository, each without the output that it expects.
+front_seeds() {
+	for f in examples/*.pdsl tests/*/*.pdsl; do
+		sed '/^# >>> output$/,$d; /^# RUN:/d' "$f" >"$1/$(echo "$f" | tr / -)"
+	done
+	awk -v to="$1/docs" '/^```pdsl/ { n++; on = 1; next } /^```/ { on = 0 } on { print > (to n ".pdsl") }' \
+		docs/LANGUAGE.md
+	for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+		"$BUILD/fuzz-programs" -d $((SEED * 1000 + n)) >"$1/program$n"
+	done
+	printf '#set batch=4,lr=1e-3\n#mesh dp=2\n' | cat - examples/mlp.pdsl >"$1/set.pdsl"
+}
+
+# IR texts that tests expect, and a model after some passes.
+ir_seeds() {
+	for f in tests/*/*.pdsl tests/*/*.pir; do
+		sed -n '/^# >>> output$/,/^# <<<$/s/^# \{0,1\}//p' "$f" | sed '/^>>> output$/d; /^<<<$/d' |
+			sed -n '/^ptc-ir/,$p' >"$TMP/seed"
+		[ ! -s "$TMP/seed" ] || cp "$TMP/seed" "$1/$(echo "$f" | tr / -)"
+	done
+	for pass in simplify differentiate partition memory; do
+		"$PTC" show --after=$pass --mesh dp=2 tests/equiv/mlp.pdsl >"$1/mlp-$pass" 2>/dev/null
+		"$PTC" show --after=$pass --set layers=2 tests/equiv/gpt.pdsl >"$1/gpt-$pass" 2>/dev/null
+	done
+}
+
+words() {
+	grep -oh '"[a-zA-Z_0-9]\{2,\}"' "$@" | sort -u
+	printf '"%s"\n' '->' '==' '!=' '<=' '>=' '//' '@[' ' = ' '[x = ' '\x0a' ' {\x0a' '\x0a}\x0a' '1e308' 'Gi' '0.5'
+}
+
+front_words() {
+	words frontend/*.y frontend/[!ci]*.c frontend/call.c frontend/checkpoint.c
+}
+
+ir_words() {
+	words ir/parse.c ir/lex.c ir/ops.h
+	printf '"%s"\n' ' : f32[' 'bool[' 'int[' ' {dim=' 'dims=(' '%1' '@tp' '+dp' '^dp' '!0:1:2:3' ' of=%'
+}
+
+fuzzer_starts() { # front|ir
+	rm -rf "$TMP/$1" && mkdir -p "$TMP/$1" $DIR/corpus/"$1" $DIR/found
+	"$1_seeds" "$TMP/$1"
+	"$1_words" >"$DIR/$1.dict"
+	ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
+		"$DIR/$1" -max_total_time=$((T * 2 / 3 + 1)) -timeout=5 -rss_limit_mb=2048 -malloc_limit_mb=1024 \
+		-max_len=8192 -seed="$SEED" -dict="$DIR/$1.dict" -artifact_prefix="$DIR/found/$1-" \
+		$DIR/corpus/"$1" "$TMP/$1" >"$TMP/$1.log" 2>&1 </dev/null &
+}
+
+fuzzer_ends() { # front|ir PROCESS
+	if wait "$2"; then
+		ok "$1: $(sed -n 's/^Done \(.*\)/\1/p' "$TMP/$1.log")"
+		echo "    fuzz $1: $(sed -n 's/^Done \(.*\)/\1/p' "$TMP/$1.log"), $(grep -o 'cov: [0-9]*' "$TMP/$1.log" | tail -1)"
+		return
+	fi
+	{
+		sed -n '/^WRONG\|^ptc: internal\|ERROR\|runtime error\|^    #/p' "$TMP/$1.log" | head -30
+		echo "once more: $DIR/$1 $(sed -n 's/.*Test unit written to //p' "$TMP/$1.log" | tail -1)"
+	} >"$TMP/why"
+	bad "fuzz $1" "$TMP/why"
+}
+
+fuzzers() {
+	if ! { command -v clang && echo 'int main(void){}' | clang -fsanitize=fuzzer-no-link,address -xc - -o "$TMP/a"; } >"$TMP/why" 2>&1; then
+		for which; do skip "fuzz $which" "needs clang with libclang-rt-dev"; done
+		return
+	fi
+	built "$BUILD/ptc" "$BUILD/fuzz-programs" && built SAN=fuzz fuzzers || return
+	pids=
+	for which; do
+		fuzzer_starts "$which"
+		pids="$pids $which:$!"
+	done
+	for pair in $pids; do fuzzer_ends "${pair%:*}" "${pair#*:}"; done
+}
+
+programs() {
+	built "$BUILD/ptc" "$BUILD/fuzz-programs" || return
+	mkdir -p $DIR/found
+	if "$BUILD/fuzz-programs" -t $((T / 3)) -p "$PTC" -o $DIR/found "$SEED" >"$TMP/out" 2>&1; then
+		ok "$(tail -1 "$TMP/out")"
+		echo "    fuzz programs: $(tail -1 "$TMP/out")"
+	else
+		bad "fuzz-programs" "$TMP/out"
+	fi
+}
+
+both=
+for what in "$@"; do
+	case $what in
+	front | ir) both="$both $what" ;;
+	esac
+done
+for what in "$@"; do
+	case $what in
+	modules | programs) $what ;;
+	esac
+done
+# shellcheck disable=SC2086
+[ -z "$both" ] || fuzzers $both
+finish
