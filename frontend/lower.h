@@ -38,6 +38,7 @@ struct sym {
 struct scope {
 	struct scope *up;
 	VEC(struct sym *) syms;
+	VEC(uint32_t) hashes; /* of their names: files may have ten thousands */
 	bool call;            /* of a call: sees of the file only what stands above the def */
 	uint32_t limit;       /* the order of that def */
 	const struct node *repeat;

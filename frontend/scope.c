@@ -72,8 +72,10 @@ const char *line_of(struct ctx *c, struct span at, struct span from)
 
 static struct sym *search(const struct scope *s, const char *name)
 {
+	uint32_t hash = (uint32_t)fnv1a(FNV_START, name, strlen(name));
+
 	for (uint32_t i = s->syms.n; i-- > 0;)
-		if (streq(s->syms.at[i]->name, name))
+		if (s->hashes.at[i] == hash && streq(s->syms.at[i]->name, name))
 			return s->syms.at[i];
 	return NULL;
 }
@@ -117,6 +119,7 @@ struct sym *declare(struct ctx *c, struct scope *s, enum sym_kind kind, const ch
 	sym->order = c->order++;
 	sym->frame = c->frame;
 	PUSH(c->mem, &s->syms, sym);
+	PUSH(c->mem, &s->hashes, (uint32_t)fnv1a(FNV_START, name, strlen(name)));
 	return sym;
 }
 

@@ -648,7 +648,7 @@ static struct piece *add_piece(struct planner *p, struct value *v, struct block 
 {
 	struct piece *s = NEW(p->m->mem, struct piece);
 
-	*s = (struct piece){ v, body, round_up(bytes), start, end, 0, 0 };
+	*s = (struct piece){ v, body, round_up(bytes), start, end, 0, 0, 0 };
 	PUSH(p->m->mem, &p->pieces, s);
 	return s;
 }
