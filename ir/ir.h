@@ -58,6 +58,7 @@ struct dim {
 	const char *name;
 	int64_t size;
 	struct span at;
+	bool loop; /* a repeat runs over it; for place, not printed */
 };
 
 /* An axis of the refined mesh: a user's axis, or a part "tp/0" of one. Rank numbers are

@@ -34,7 +34,7 @@ struct module *module_new(struct arena *mem, struct sources *src)
 
 dimid module_dim(struct module *m, const char *name, int64_t size, struct span at)
 {
-	struct dim d = { name, size, at };
+	struct dim d = { .name = name, .size = size, .at = at };
 
 	if (m->dims.n >= NODIM)
 		die("too many dims");

@@ -145,26 +145,24 @@ double op_times(const struct module *m, const struct op *op)
 struct rows {
 	struct arena *mem;
 	VEC(struct comm_row) row;
+	bool *loop; /* by dim: a repeat of the top runs over it */
 };
 
 /* A collective on a stacked gradient is one for each layer: what Megatron or XLA would issue. */
-static double stacked_times(const struct module *m, const struct op *op)
+static double stacked_times(const struct rows *r, const struct module *m, const struct op *op)
 {
 	double times = 1;
 
 	for (int i = 0; i < op->in[0]->nd; i++)
-		for (const struct op *o = m->top.first; o; o = o->next)
-			if (o->code == OP_REPEAT && o->at.dim == op->in[0]->d[i]) {
-				times *= (double)dim_size(m, o->at.dim);
-				break;
-			}
+		if (r->loop[op->in[0]->d[i]])
+			times *= (double)dim_size(m, op->in[0]->d[i]);
 	return times;
 }
 
 static void add_row(struct rows *r, const struct module *m, const struct op *op)
 {
 	double times = op_times(m, op), elements = comm_elements(m, op) * times;
-	double bytes = elements * dtype_bytes(op->in[0]->dt), count = times * stacked_times(m, op);
+	double bytes = elements * dtype_bytes(op->in[0]->dt), count = times * stacked_times(r, m, op);
 
 	for (uint32_t i = 0; i < r->row.n; i++) {
 		struct comm_row *c = &r->row.at[i];
@@ -193,8 +191,11 @@ static void walk(struct rows *r, const struct module *m, const struct block *blo
 
 struct comm_row *comm_table(struct arena *mem, const struct module *m, int *n)
 {
-	struct rows r = { .mem = mem };
+	struct rows r = { .mem = mem, .loop = NEWN(mem, bool, m->dims.n + 1) };
 
+	for (const struct op *op = m->top.first; op; op = op->next)
+		if (op->code == OP_REPEAT)
+			r.loop[op->at.dim] = true;
 	walk(&r, m, &m->top);
 	*n = (int)r.row.n;
 	return r.row.at;

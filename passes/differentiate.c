@@ -546,13 +546,20 @@ static void back_ops(struct grad *g, struct op *last)
 
 /* -- the step -- */
 
+struct reads { /* as VEC makes it: those of the forward section */
+	struct op **at;
+	uint32_t n, cap;
+};
+
 /* The gradient of a param, from all the places that read it. */
-static struct value *param_gradient(struct grad *g, const char *name)
+static struct value *param_gradient(struct grad *g, const struct reads *reads, const char *name)
 {
 	struct value *first = NULL;
 
-	for (struct op *op = g->m->top.first; op; op = op->next) {
-		if (op->code != OP_READ || op->phase != FORWARD || !streq(op->at.buf, name))
+	for (uint32_t r = 0; r < reads->n; r++) {
+		struct op *op = reads->at[r];
+
+		if (!streq(op->at.buf, name))
 			continue;
 		if (!first) {
 			first = op->out[0];
@@ -607,8 +614,12 @@ static void differentiate_group(struct module *m, struct group *group, struct op
 	back_ops(&g, last);
 	if (before->next)
 		resolve_all(&(struct loop){ .g = &g, .f = &m->top, .bb = &m->top }, before->next);
+	struct reads reads = { 0 };
+	for (struct op *op = m->top.first; op; op = op->next)
+		if (op->code == OP_READ && op->phase == FORWARD)
+			PUSH(m->mem, &reads, op);
 	for (uint32_t i = 0; i < group->ops.n; i++)
-		grads[i] = param_gradient(&g, names[i]);
+		grads[i] = param_gradient(&g, &reads, names[i]);
 	for (uint32_t i = 0; i < group->ops.n; i++)
 		group->ops.at[i]->in[0] = grads[i];
 }

@@ -491,12 +491,30 @@ static bool follow(struct fuse *f, int i, int a, int b, int last, bool stop, int
 	return false;
 }
 
-/* Is there a way from the ops of a or b back to them through ops of neither? It goes upwards, but for
+/* No way that starts at or above op `last` and ends there leads beyond this op: ways go down, but for
  * the steps within a group. */
+static int furthest(const struct fuse *f, int last)
+{
+	for (bool grew = true; grew;) {
+		grew = false;
+		for (uint32_t g = 0; g < f->groups.n; g++) {
+			const struct group *x = &f->groups.at[g];
+
+			if (x->ops.n && x->ops.at[0] <= last && x->key > last) {
+				last = x->key;
+				grew = true;
+			}
+		}
+	}
+	return last;
+}
+
+/* Is there a way from the ops of a or b back to them through ops of neither? */
 static bool way_around(struct fuse *f, int a, int b)
 {
 	int n = 0, last = f->groups.at[a].key > f->groups.at[b].key ? f->groups.at[a].key : f->groups.at[b].key;
 
+	last = furthest(f, last);
 	f->stamp++;
 	for (int side = 0; side < 2; side++) {
 		const struct group *g = &f->groups.at[side ? b : a];
@@ -505,7 +523,7 @@ static bool way_around(struct fuse *f, int a, int b)
 			follow(f, g->ops.at[i], a, b, last, false, &n);
 	}
 	for (int i = 0; i < n; i++)
-		if (f->queue[i] <= last && follow(f, f->queue[i], a, b, last, true, &n))
+		if (follow(f, f->queue[i], a, b, last, true, &n))
 			return true;
 	return false;
 }

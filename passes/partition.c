@@ -106,14 +106,20 @@ static void part_plain(struct part *p, struct op *op)
 
 /* Backward reads the params of the top in the versions that forward made: what was gathered for the
  * head is still there. (In a loop each iteration gathers its own.) */
-static bool read_again(struct part *p, const struct op *op)
+static bool read_again(struct part *p, struct op *op)
 {
-	for (const struct op *f = op->prev; f && op->phase == BACKWARD && op->home == &p->m->top; f = f->prev)
-		if (f->code == OP_READ && f->phase == FORWARD && streq(f->at.buf, op->at.buf) &&
-		    f->out[0]->dt == op->out[0]->dt) {
+	if (op->home != &p->m->top)
+		return false;
+	for (uint32_t i = p->reads.n; i && op->phase == BACKWARD; i--) {
+		const struct op *f = p->reads.at[i - 1];
+
+		if (streq(f->at.buf, op->at.buf) && f->out[0]->dt == op->out[0]->dt) {
 			op->out[0]->aux = f->out[0]->aux;
 			return true;
 		}
+	}
+	if (op->phase == FORWARD)
+		PUSH(p->m->mem, &p->reads, op);
 	return false;
 }
 

@@ -67,6 +67,7 @@ struct part {
 	struct diag *d;
 	struct scope *scope; /* where new ops go */
 	const struct op *reader; /* old op that asks, for `why` */
+	VEC(struct op *) reads;  /* of params, at the top, in forward */
 	bool failed;
 };
 

@@ -272,7 +272,7 @@ static void refine_by_axis(const struct module *m, int axis, int nd, const dimid
 	for (int i = 0; i < nd; i++) {
 		int64_t cap = cap_of(m, dim_size(m, d[i]), &sh->on[i]);
 
-		if (is_repeat_dim(m, d[i]) || sh->on[i].n == MAX_ON)
+		if (m->dims.at[d[i]].loop || sh->on[i].n == MAX_ON)
 			continue;
 		if (cap % m->axes.at[axis].size == 0 && cap) {
 			best = i;
@@ -416,10 +416,21 @@ static void place_block(const struct module *m, struct block *block)
 	}
 }
 
+static void find_loops(struct module *m, const struct block *block)
+{
+	for (const struct op *op = block->first; op; op = op->next) {
+		if (op->code == OP_REPEAT)
+			m->dims.at[op->at.dim].loop = true;
+		if (op->body)
+			find_loops(m, op->body);
+	}
+}
+
 bool pass_place(struct module *m, struct diag *d)
 {
 	struct cuts c = { { 0 }, { { 0 } } };
 
+	find_loops(m, &m->top);
 	if (!refine_mesh(m, &c, d))
 		return false;
 	for (uint32_t i = 0; i < m->bufs.n; i++)

@@ -1,9 +1,10 @@
 /* runtime/attention.c - blocked attention and its gradient, one (batch, head) after the other.
  *
  * A tile of rows meets all keys that it may see: scores by a matrix product, one pass of softmax in
- * float32, a second product; the scores are never stored beyond a tile. A bias, mask or window is
- * read where it lies, along its own dims. The backward makes the scores again from lse. Keys and values that several query heads share (grouped queries) are found by
- * their stride 0; their gradients are summed in a fixed order in float32. */
+ * float32, a second product; the scores are never stored beyond a tile. A bias, mask or window is read
+ * where it lies. The backward makes scores again from lse. Keys and values that several query heads
+ * share (grouped queries) are found by their stride 0; their gradients are summed in a fixed order in
+ * float32. The threads of a rank take the sets of keys in turn. */
 #include <math.h>
 
 #include "ir/rng.h"

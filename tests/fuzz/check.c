@@ -525,7 +525,8 @@ int main(int argc, char **argv)
 	if (argc >= 3 && streq(argv[1], "-d"))
 		return show_case(argc, argv);
 	if (argc < 2 || argc > 4) {
-		fprintf(stderr, "usage: fuzz-check [-p PASS] N [SEED [FAILURES]] | fuzz-check [-p PASS] -d SEED [SKIPPED STEPS...]\n");
+		fprintf(stderr, "usage: fuzz-check [-p PASS] N [SEED [FAILURES]]\n"
+				"       fuzz-check [-p PASS] -d SEED [SKIPPED STEPS...]\n");
 		return 2;
 	}
 	return fuzz(strtoull(argv[1], NULL, 10), argc > 2 ? strtoull(argv[2], NULL, 10) : 1,

@@ -878,9 +878,9 @@ static struct value *of_position(struct gen *g, struct scope *s)
 }
 
 step *const gen_steps[] = {
-	unary, unary, kinked, binary, binary, with_param, with_param, chosen, reduced, linear, linear, linear,
-	product, product, looked_up, looked_up, gathered, softmaxed, normed, renamed, renamed, viewed, dropped,
-	detached, attention, attention, attention_by_hand, roped, mlp, mlp, experts, of_position, picked, dispatched, dispatched, kept, step_repeat,
-	step_repeat, step_repeat,
+	unary, unary, kinked, binary, binary, with_param, with_param, chosen, reduced, linear, linear,
+	linear, product, product, looked_up, looked_up, gathered, softmaxed, normed, renamed, renamed,
+	viewed, dropped, detached, attention, attention, attention_by_hand, roped, mlp, mlp, experts,
+	of_position, picked, dispatched, dispatched, kept, step_repeat, step_repeat, step_repeat,
 };
 const int gen_nsteps = (int)LEN(gen_steps);

@@ -37,7 +37,8 @@ static struct value *cross_entropy(struct gen *g, struct scope *s)
 	e = b_reduce(&s->b, OP_SUM, one_op(s, OP_EXP, two_op(s, OP_SUB, z, m)), 1, &g->vocab);
 	struct value *lse = two_op(s, OP_ADD, one_op(s, OP_LOG, e), m);
 	struct value *hit = b_map2(&s->b, OP_EQ, t, b_index(&s->b, g->vocab));
-	struct value *nll = two_op(s, OP_SUB, lse, b_reduce(&s->b, OP_SUM, b_where(&s->b, hit, z, konst(s, 0)), 1, &g->vocab));
+	struct value *right = b_reduce(&s->b, OP_SUM, b_where(&s->b, hit, z, konst(s, 0)), 1, &g->vocab);
+	struct value *nll = two_op(s, OP_SUB, lse, right);
 	struct value *valid = b_map2(&s->b, OP_NE, t, b_const(&s->b, INT, -100));
 	nll = b_where(&s->b, valid, nll, konst(s, 0));
 	struct value *count = b_reduce(&s->b, OP_SUM, b_cast(&s->b, valid, F32), valid->nd, valid->d);

@@ -1,9 +1,10 @@
 #!/bin/sh
-# tests/fuzz/run.sh [modules|front|ir|programs]...: random input for T seconds (30) from SEED (1).
+# tests/fuzz/run.sh [modules|large|front|ir|programs]...: random input for T seconds (30) from SEED (1).
 #
 # modules    N (1500) random modules, partitioned, against one rank: check.c
 # front, ir  any bytes into the front end and into the parser of IR texts: libFuzzer with ASan and
 #            UBSan, its dictionary and first inputs made from this repository. Both at once, 2/3 of T
+# large      a megabyte of one thing: every one ends within 20 s, in a result or in an error
 # programs   random programs without mistakes through compiler, fmt and check: programs.c. 1/3 of T
 #
 # What fails is kept in build/fuzz/found, and one command shows it again.
@@ -11,7 +12,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 MAKE=${MAKE:-make} T=${T:-30} SEED=${SEED:-1} N=${N:-1500}
 DIR=build/fuzz
-[ $# -gt 0 ] || set -- modules front ir programs
+[ $# -gt 0 ] || set -- modules large front ir programs
 
 built() { # TARGET ARGUMENTS OF MAKE...
 	$MAKE --no-print-directory "$@" >"$TMP/log" 2>&1 && return
@@ -117,6 +118,44 @@ programs() {
 	fi
 }
 
+many() { # PIECE TIMES
+	awk -v s="$1" -v n="$2" 'BEGIN { while (n-- > 0) printf "%s", s }'
+}
+
+ends() { # NAME STATUS: of $TMP/large.pdsl
+	timeout 20 "$PTC" show --after=lower "$TMP/large.pdsl" -o /dev/null >"$TMP/out" 2>&1 </dev/null
+	status=$?
+	if [ $status = "$2" ]; then
+		ok "$1"
+		return
+	fi
+	{
+		echo "exit status $status, expected $2"
+		head -c 1000 "$TMP/out"
+	} >"$TMP/why"
+	bad "large: $1" "$TMP/why"
+}
+
+large() {
+	built "$BUILD/ptc" || return
+	to=$TMP/large.pdsl
+	printf 'dim a = 3\0\n' >"$to" && ends "a NUL" 1
+	{ printf 'x = ' && many '1 + ' 250000 && echo 1; } >"$to" && ends "a sum" 1
+	{ printf 'x = ' && many '(' 500000 && many ')' 500000; } >"$to" && ends "parentheses" 1
+	{ printf 'x = ' && many - 1000000; } >"$to" && ends "signs" 1
+	{ echo 'dim a = 2' && many 'repeat a {
+' 50000; } >"$to" && ends "repeats" 1
+	{ printf 'plan { x = ' && many '[' 1000000; } >"$to" && ends "lists" 1
+	{ printf 'plan { ' && many 'a.' 100000 && echo 'a -> b }'; } >"$to" && ends "a path" 1
+	{ printf 'dim ' && many a 1000000 && echo ' = 1'; } >"$to" && ends "a name" 0
+	{ printf '#' && many x 1000000; } >"$to" && ends "a comment" 0
+	{ printf 'x = ' && many 9 1000000; } >"$to" && ends "a number" 1
+	many 'x = q
+' 100000 >"$to" && ends "mistakes" 1
+	{ echo 'dim a = 2; input u[a]: float' && awk 'BEGIN { for (i = 0; i < 20000; i++) print "x" i " = u + " i }'; } \
+		>"$to" && ends "names" 0
+}
+
 both=
 for what in "$@"; do
 	case $what in
@@ -125,7 +164,7 @@ for what in "$@"; do
 done
 for what in "$@"; do
 	case $what in
-	modules | programs) $what ;;
+	modules | large | programs) $what ;;
 	esac
 done
 # shellcheck disable=SC2086

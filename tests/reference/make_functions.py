@@ -25,8 +25,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 OUT = os.path.join(HERE, "functions")
 E = torch.einsum
-SIZE = dict(batch=4, rows=5, cols=6, seq=8, ctx=8, keys=7, heads=2, group=2, head=4, wide=6, vocab=9, pick=2,
-            left=3, right=4, both=7, half=4, pair=3, duo=2, layers=3, slot=3)
 DIMS = """dim batch = 4, rows = 5, cols = 6, seq = 8, ctx = seq, keys = 7
 dim heads = 2, group = 2, head = 4, wide = 6, vocab = 9, pick = 2
 dim left = 3, right = 4, both = left + right, half = 4, pair = 3, duo = 2, layers = 3, slot = 3
@@ -127,6 +125,8 @@ def rank(e):
 
 
 case("reduce", "rank", "x[seq, rows]", "x * rank(int(2 * x), seq)", "seq, rows", lambda x: x * rank((2 * x).T.trunc()).T)
+case("reduce", "rank_two", "x[batch, seq, pick]", "x * rank(int(2 * x), seq, pick)", "batch, seq, pick",
+     lambda x: x * rank((2 * x).trunc().flatten(1)).view(4, 8, 2))
 
 # -- losses --
 
@@ -248,6 +248,9 @@ case("attention", "one_value", "q[batch, seq, heads, head], k[batch, ctx, head],
 case("attention", "all", Q + ", b[heads, seq, ctx]",
      "attention(0.9 * q, 1.1 * k, 0.8 * v, head, ctx, causal = seq, window = 4, mask = seen, bias = b, cap = 2, scale = 0.8)", QD,
      lambda q, k, v, b: nan_free(q, k, v, (T > S) | (S - T >= 4) | unseen(), bias=b, cap=2.0, scale=0.8))
+case("attention", "window_each", Q, "h[batch, heads, seq, head] = q\nrepeat layers {\n"
+     "    h = attention(0.9 * h, 1.1 * k, 0.8 * v, head, ctx, causal = seq, window = index(layers) + 2)\n}\nh", QD,
+     lambda q, k, v: [q := attend(q, k, v, (T > S) | (S - T >= i + 2)) for i in range(3)][-1])
 
 
 def nan_free(q, k, v, bad, **how):

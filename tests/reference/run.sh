@@ -24,4 +24,5 @@ for json in tests/reference/data/*.json; do
 		if [ -s "$TMP/why" ]; then bad "reference $name $mesh" "$TMP/why"; else ok "reference $name $mesh"; fi
 	done
 done
+. tests/reference/functions.sh
 finish

@@ -322,7 +322,8 @@ static const struct {
 	  "all_reduce cp 2832, reduce_scatter cp 768, all_gather cp 768" },
 	/* 4 x 48 a layer forward and backward */
 	/* 4 x 48 a layer forward and backward; the gradients of q, k and v's biases are split by heads */
-	{ "e Ulysses 4", "cp=4", "seq -> cp;\"q\": heads -> cp;\"k\": heads -> cp;\"v\": heads -> cp", 768 + 2832 - 36, 51, 4.5,
+	{ "e Ulysses 4", "cp=4", "seq -> cp;\"q\": heads -> cp;\"k\": heads -> cp;\"v\": heads -> cp",
+	  768 + 2832 - 36, 51, 4.5,
 	  "all_reduce cp 2760, all_gather cp 36, all_to_all cp 768" },
 	{ "j dp2 cp2 tp2 sp", "dp=2 cp=2 tp=2", DP ";" TP ";seq -> cp.tp", 2456, 66, 5,
 	  "all_reduce dp 16, reduce_scatter cp 128, all_gather cp 128, all_reduce dp.cp 1332, all_reduce tp 16, "

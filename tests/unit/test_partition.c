@@ -413,7 +413,8 @@ static const char head[] =
 	"%31 = sum %30 : f32[batch, seq] !0:2:1:1\n%32 = sub %27, %31 : f32[batch, seq] !0:2:1:1\n" \
 	"%33 = const {value=-100} : int[]\n%34 = ne %2, %33 : bool[batch, seq] !0:2:1:1\n" \
 	"%35 = where %34, %32, %8 : f32[batch, seq] !0:2:1:1\n%36 = sum %35 : f32[] !0:2:1:1\n" \
-	"%37 = cast %34 : f32[batch, seq] !0:2:1:1\n%38 = sum %37 : f32[] !0:2:1:1\n%39 = max %38, %9 : f32[] !0:2:1:1\n"
+	"%37 = cast %34 : f32[batch, seq] !0:2:1:1\n%38 = sum %37 : f32[] !0:2:1:1\n" \
+	"%39 = max %38, %9 : f32[] !0:2:1:1\n"
 #define CE NLL("%1") "%40 = div %36, %39 : f32[] \"ce\" !0:2:1:1\n"
 #define MEAN_G "%50 = mul %1, %4 : f32[batch, seq, c] !0:3:1:1\n%51 = sum %50 : f32[] \"m\" !0:3:1:1\n"
 
@@ -429,7 +430,8 @@ static const struct {
 	  "%44 = mul %43, %7 : f32[]\n%90 = add %40, %44 : f32[]\n", 0, 0 },
 	{ "input mean times a sum", CE
 	  "%41 = sum %1 : f32[c]\n%42 = mul %41, %7 : f32[c]\n%43 = mul %1, %4 : f32[batch, seq, c]\n"
-	  "%44 = sin %43 : f32[batch, seq, c]\n%45 = sum %44 : f32[c]\n%46 = mul %42, %45 : f32[c]\n%47 = sum %46 : f32[]\n"
+	  "%44 = sin %43 : f32[batch, seq, c]\n%45 = sum %44 : f32[c]\n%46 = mul %42, %45 : f32[c]\n"
+	  "%47 = sum %46 : f32[]\n"
 	  "%90 = add %40, %47 : f32[]\n", 0, 0 },
 	{ "inputs centred over the batch",
 	  "%10 = sum %1 : f32[seq, c]\n%11 = mul %10, %7 : f32[seq, c]\n%12 = sub %1, %11 : f32[batch, seq, c]\n"
@@ -437,7 +439,8 @@ static const struct {
 	{ "a plain sum", MEAN_G "%90 = mul %51, %7 : f32[]\n", 0, 0 },
 	{ "aux carried by a repeat",
 	  "%10, %11 = repeat %1, %8, %6 {dim=layers, ncarry=2, nwith=0} : f32[batch, seq, c] \"h\", f32[] \"aux\" {\n"
-	  "args %12: f32[batch, seq, c] \"h\", %13: f32[] \"aux\", %14: f32[c]\n%15 = mul %12, %14 : f32[batch, seq, c]\n"
+	  "args %12: f32[batch, seq, c] \"h\", %13: f32[] \"aux\", %14: f32[c]\n"
+	  "%15 = mul %12, %14 : f32[batch, seq, c]\n"
 	  "%16 = tanh %15 : f32[batch, seq, c] \"h\"\n%17 = mul %16, %16 : f32[batch, seq, c]\n%18 = sum %17 : f32[]\n"
 	  "%69 = add %13, %18 : f32[] \"aux\"\nyield %16, %69\n}\n"
 	  NLL("%10") "%40 = div %36, %39 : f32[]\n%41 = mul %11, %7 : f32[]\n%90 = add %40, %41 : f32[]\n", 0, 0 },
@@ -446,11 +449,13 @@ static const struct {
 	  "args %12: f32[batch, seq, c] \"h\", %13: f32[] \"aux\", %61: int[batch, seq], %14: f32[c]\n"
 	  "%15 = mul %12, %14 : f32[batch, seq, c]\n%16 = tanh %15 : f32[batch, seq, c] \"h\"\n"
 	  "%62 = const {value=-100} : int[]\n%63 = ne %61, %62 : bool[batch, seq]\n%64 = cast %63 : f32[batch, seq]\n"
-	  "%65 = sum %64 : f32[]\n%66 = mul %16, %64 : f32[batch, seq, c]\n%67 = sum %66 : f32[]\n%68 = div %67, %65 : f32[]\n"
+	  "%65 = sum %64 : f32[]\n%66 = mul %16, %64 : f32[batch, seq, c]\n%67 = sum %66 : f32[]\n"
+	  "%68 = div %67, %65 : f32[]\n"
 	  "%69 = add %13, %68 : f32[] \"aux\"\nyield %16, %69\n}\n"
 	  NLL("%10") "%40 = div %36, %39 : f32[]\n%90 = add %40, %11 : f32[]\n", 0, 0 },
 	{ "metrics", CE MEAN_G
-	  "%41 = div %51, %36 : f32[]\nreport %41 {key=\"ratio\"}\n%42 = sum %20 : f32[v]\n%43 = mul %42, %42 : f32[v]\n"
+	  "%41 = div %51, %36 : f32[]\nreport %41 {key=\"ratio\"}\n%42 = sum %20 : f32[v]\n"
+	  "%43 = mul %42, %42 : f32[v]\n"
 	  "%44 = sum %43 : f32[]\nreport %44 {key=\"square\"}\n%90 = mul %40, %9 : f32[]\n", 0, 0 },
 	{ "a loop of inputs", /* made again in the prologue */
 	  "%10 = repeat %1 {dim=layers, ncarry=1, nwith=0} : f32[batch, seq, c] {\nargs %11: f32[batch, seq, c]\n"
@@ -465,19 +470,24 @@ static const struct {
 	{ "one distribution for all", /* the gradient needs sums of inputs only */
 	  "%10 = rmax %19 : f32[]\n%11 = detach %10 : f32[]\n%12 = sub %19, %11 : f32[v]\n%13 = exp %12 : f32[v]\n"
 	  "%14 = sum %13 : f32[]\n%15 = log %14 : f32[]\n%16 = add %15, %11 : f32[]\n%17 = index {dim=v} : int[v]\n"
-	  "%18 = eq %2, %17 : bool[batch, seq, v]\n%61 = where %18, %19, %8 : f32[batch, seq, v]\n%62 = sum %61 : f32[batch, seq]\n"
-	  "%63 = sub %16, %62 : f32[batch, seq]\n%65 = const {value=-100} : int[]\n%66 = ne %2, %65 : bool[batch, seq]\n"
+	  "%18 = eq %2, %17 : bool[batch, seq, v]\n%61 = where %18, %19, %8 : f32[batch, seq, v]\n"
+	  "%62 = sum %61 : f32[batch, seq]\n"
+	  "%63 = sub %16, %62 : f32[batch, seq]\n%65 = const {value=-100} : int[]\n"
+	  "%66 = ne %2, %65 : bool[batch, seq]\n"
 	  "%67 = where %66, %63, %8 : f32[batch, seq]\n%64 = sum %67 : f32[]\n"
 	  "%68 = cast %66 : f32[batch, seq]\n%69 = sum %68 : f32[]\n%90 = div %64, %69 : f32[]\n", 0, 0 },
 	{ "a position along the batch", /* of params only, but with the batch dim */
 	  "%10 = index {dim=batch} : int[batch]\n%11 = cast %10 : f32[batch]\n%12 = mul %11, %7 : f32[batch]\n"
-	  "%13 = mul %12, %4 : f32[batch, c]\n%14 = tanh %13 : f32[batch, c] \"p\"\n%15 = add %1, %14 : f32[batch, seq, c]\n"
+	  "%13 = mul %12, %4 : f32[batch, c]\n%14 = tanh %13 : f32[batch, c] \"p\"\n"
+	  "%15 = add %1, %14 : f32[batch, seq, c]\n"
 	  NLL("%15") "%41 = mul %14, %14 : f32[batch, c]\n%42 = sum %41 : f32[]\n%43 = add %36, %42 : f32[]\n"
 	  "%90 = mul %43, %7 : f32[]\n", 0, 0 },
 	{ "an invariant of nested loops",
-	  "%61 = tanh %4 : f32[c]\n%10 = repeat %1, %61 {dim=layers, ncarry=1, nwith=1} : f32[batch, seq, c] {\nargs %11: f32[batch, seq, c], %12: f32[c]\n"
+	  "%61 = tanh %4 : f32[c]\n%10 = repeat %1, %61 {dim=layers, ncarry=1, nwith=1} : f32[batch, seq, c] {\n"
+	  "args %11: f32[batch, seq, c], %12: f32[c]\n"
 	  "%13 = repeat %11, %12 {dim=inner, ncarry=1, nwith=1} : f32[batch, seq, c] {\n"
-	  "args %14: f32[batch, seq, c], %15: f32[c]\n%16 = mul %14, %15 : f32[batch, seq, c]\n%17 = sin %16 : f32[batch, seq, c]\n"
+	  "args %14: f32[batch, seq, c], %15: f32[c]\n%16 = mul %14, %15 : f32[batch, seq, c]\n"
+	  "%17 = sin %16 : f32[batch, seq, c]\n"
 	  "yield %17\n}\nyield %13\n}\n" NLL("%10") "%90 = div %36, %39 : f32[]\n", 0, 0 },
 	{ "attention with split values", /* lse is whole */
 	  "%10 = mul %1, %4 : f32[batch, seq, c]\n%11 = rename %10 {dims=(seq), tos=(ctx)} : f32[batch, ctx, c]\n"
@@ -491,20 +501,27 @@ static const struct {
 	{ "a sum spread again in a loop", /* cotangents that lack dims of what they are added to */
 	  "%10, %61 = repeat %1, %8, %3 {dim=layers, ncarry=2, nwith=1} : f32[batch, seq, c] \"h\", f32[] {\n"
 	  "args %11: f32[batch, seq, c] \"h\", %62: f32[], %63: f32[c, v]\n%12 = sin %11 : f32[batch, seq, c] \"h\"\n"
-	  "%64 = mul %12, %63 : f32[batch, seq, c, v]\n%65 = sum %64 : f32[]\n%66 = add %62, %65 : f32[]\nyield %12, %66\n}\n"
+	  "%64 = mul %12, %63 : f32[batch, seq, c, v]\n%65 = sum %64 : f32[]\n%66 = add %62, %65 : f32[]\n"
+	  "yield %12, %66\n}\n"
 	  NLL("%10") "%40 = div %36, %39 : f32[]\n%41 = mul %61, %7 : f32[]\n%90 = add %40, %41 : f32[]\n", 0, 0 },
 	{ "the maximum of a sum", /* backward compares with the very same elements */
-	  "%10 = einsum %1, %3 : f32[batch, seq, v]\n%11 = einsum %10, %3 : f32[batch, seq, c]\n%12 = index {dim=c} : int[c]\n"
+	  "%10 = einsum %1, %3 : f32[batch, seq, v]\n%11 = einsum %10, %3 : f32[batch, seq, c]\n"
+	  "%12 = index {dim=c} : int[c]\n"
 	  "%13 = cast %12 : f32[c]\n%14 = mul %13, %7 : f32[c]\n%15 = add %11, %14 : f32[batch, seq, c]\n"
-	  "%16 = rmax %15 : f32[batch, seq]\n%17 = sin %16 : f32[batch, seq]\n%18 = sum %17 : f32[]\n%90 = mul %18, %7 : f32[]\n", 0, 0 },
+	  "%16 = rmax %15 : f32[batch, seq]\n%17 = sin %16 : f32[batch, seq]\n%18 = sum %17 : f32[]\n"
+	  "%90 = mul %18, %7 : f32[]\n", 0, 0 },
 	{ "batch norm",
-	  "%10 = mul %1, %4 : f32[batch, seq, c]\n%11 = sum %10 : f32[c] !0:5:1:1\n%12 = mul %11, %7 : f32[c] !0:5:1:1\n"
+	  "%10 = mul %1, %4 : f32[batch, seq, c]\n%11 = sum %10 : f32[c] !0:5:1:1\n"
+	  "%12 = mul %11, %7 : f32[c] !0:5:1:1\n"
 	  "%13 = sub %10, %12 : f32[batch, seq, c] !0:6:1:1\n" NLL("%13") "%90 = div %36, %39 : f32[] !0:7:1:1\n", 5, 6 },
 	{ "sum times sum", CE
-	  "%41 = sum %20 : f32[v] !0:5:1:1\n%42 = mul %20, %20 : f32[batch, seq, v] !0:6:1:1\n%43 = sum %42 : f32[v] !0:6:1:1\n"
-	  "%44 = mul %41, %43 : f32[v] !0:7:1:1\n%45 = sum %44 : f32[] !0:7:1:1\n%90 = add %40, %45 : f32[] !0:8:1:1\n", 5, 7 },
+	  "%41 = sum %20 : f32[v] !0:5:1:1\n%42 = mul %20, %20 : f32[batch, seq, v] !0:6:1:1\n"
+	  "%43 = sum %42 : f32[v] !0:6:1:1\n"
+	  "%44 = mul %41, %43 : f32[v] !0:7:1:1\n%45 = sum %44 : f32[] !0:7:1:1\n"
+	  "%90 = add %40, %45 : f32[] !0:8:1:1\n", 5, 7 },
 	{ "weights of the model", NLL("%1")
-	  "%41 = mul %1, %4 : f32[batch, seq, c]\n%42 = sum %41 : f32[] !0:5:1:1\n%90 = div %36, %42 : f32[] !0:6:1:1\n", 5, 6 },
+	  "%41 = mul %1, %4 : f32[batch, seq, c]\n%42 = sum %41 : f32[] !0:5:1:1\n"
+	  "%90 = div %36, %42 : f32[] !0:6:1:1\n", 5, 6 },
 	{ "exp of a mean", MEAN_G "%52 = mul %51, %7 : f32[] !0:4:1:1\n%90 = exp %52 : f32[] !0:5:1:1\n", 3, 5 },
 	{ "gram squared",
 	  "%10 = mul %1, %4 : f32[batch, seq, c] !0:4:1:1\n%11 = sum %10 : f32[batch, c] !0:4:1:1\n"
@@ -587,7 +604,9 @@ static void same(struct arena *mem, struct eval *a, struct eval *b, const struct
 /* The update is p - 0.125 g: equal params after the step are equal gradients. */
 static void accepted(void **state)
 {
-	static const int meshes[][3] = { { 1, 1, 1 }, { 2, 1, 1 }, { 4, 1, 1 }, { 8, 1, 1 }, { 2, 2, 2 }, { 4, 2, 2 }, { 4, 3, 1 } };
+	static const int meshes[][3] = { /* microbatches, dp, tp */
+		{ 1, 1, 1 }, { 2, 1, 1 }, { 4, 1, 1 }, { 8, 1, 1 }, { 2, 2, 2 }, { 4, 2, 2 }, { 4, 3, 1 },
+	};
 
 	(void)state;
 	for (size_t i = 0; i < LEN(cases); i++) {
