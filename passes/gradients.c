@@ -567,10 +567,13 @@ static void d_attention(struct grad *g, struct op *op, struct value *dy)
 	for (uint32_t i = 0; i < t->nout; i++) {
 		struct value *x = op->in[i < 3 ? i : (uint32_t)bias];
 
-		op_type(&g->b, t, i, i < 3 ? cot_type(g, x) : F32, x->nd, x->d);
+		op_type(&g->b, t, i, i < 3 ? x->dt : F32, x->nd, x->d); /* as wide as q, k and v */
 	}
-	for (uint32_t i = 0; i < t->nout; i++)
-		cot_give(g, op->in[i < 3 ? i : (uint32_t)bias], t->out[i]);
+	for (uint32_t i = 0; i < t->nout; i++) {
+		struct value *x = op->in[i < 3 ? i : (uint32_t)bias];
+
+		cot_give(g, x, b_cast(&g->b, t->out[i], i < 3 ? cot_type(g, x) : F32));
+	}
 }
 
 static rule *const rules[NOP] = {

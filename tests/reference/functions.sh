@@ -43,11 +43,6 @@ for figures in "$F"/*.txt; do
 	expect "functions: $program" 0 "$PTC" $args --mesh dp=1 --steps 0 --save "$TMP/begin" || continue
 	for options in "--mesh dp=1" "--mesh dp=2,tp=2" "--mesh dp=1 --set precision=bf16"; do
 		name="functions: $program $options"
-		case $program$options in
-		attention_params*bf16*)
-			skip "$name" "attention_grad refuses bf16 operands that are params: their gradients are fp32"
-			continue ;;
-		esac
 		# shellcheck disable=SC2086
 		expect "$name" 0 timeout 120 "$PTC" $args $options --steps 1 --json --save "$TMP/end" || continue
 		moved "$TMP/begin" "$TMP/end" >"$TMP/moved"
