@@ -242,6 +242,8 @@ const struct user_axis *find_user_axis(const struct ctx *c, const char *name, in
 bool is_repeated(const struct ctx *c, dimid d);
 void lower_arrow(struct ctx *c, const struct node *n, const struct node *plan);
 void find_pipeline_axis(struct ctx *c, const struct node *n);
+/* -- stages.c: of a plan whose arrows have been looked at -- */
+void check_stages(struct ctx *c, const struct node *plan);
 /* What the arrows do to the tensors of the model: arrows that do nothing, padding, microbatches. */
 void check_arrows(struct ctx *c);
 bool lower_hardware(struct ctx *c, const char *name, struct span at);

@@ -330,6 +330,8 @@ void lower_plan(struct ctx *c)
 	for (const struct node *line = plan ? plan->body : NULL; line; line = line->next)
 		if (line->kind == N_ARROW)
 			find_pipeline_axis(c, line);
+	if (plan)
+		check_stages(c, plan);
 	for (const struct node *line = plan ? plan->body : NULL; line; line = line->next) {
 		if (line->kind == N_ARROW)
 			lower_arrow(c, line, mesh);
