@@ -155,7 +155,7 @@ static bool along_batch(const struct kinds *k, const struct op *op)
 
 static bool sums_batch(const struct kinds *k, const struct op *op, const struct value *out)
 {
-	if (has_dim(out, k->batch))
+	if (has_dim(out, k->batch) || op->code == OP_ATTENTION) /* lse does not see v */
 		return false;
 	for (uint32_t i = 0; i < op->nin; i++)
 		if (has_dim(op->in[i], k->batch))
@@ -236,6 +236,18 @@ static void repeat_kinds(struct kinds *k, struct op *op)
 		op->out[i]->kind = i < nc ? op->body->args.at[i]->kind : op->body->yields.at[i]->kind;
 }
 
+/* An op is made as a whole: attention's lse, of a q and k of params alone, waits for v. */
+static void level_kinds(struct op *op)
+{
+	enum kind most = K_CONST;
+
+	for (uint32_t i = 0; i < op->nout; i++)
+		most = op->out[i]->kind > most ? op->out[i]->kind : most;
+	for (uint32_t i = 0; i < op->nout && most > K_PARAM; i++)
+		if (op->out[i]->kind <= K_PARAM)
+			op->out[i]->kind = K_INNER;
+}
+
 static void block_kinds(struct kinds *k, struct block *block)
 {
 	for (struct op *op = block->first; op; op = op->next) {
@@ -245,6 +257,7 @@ static void block_kinds(struct kinds *k, struct block *block)
 		}
 		for (uint32_t i = 0; i < op->nout; i++)
 			op->out[i]->kind = op_kind(k, op, op->out[i]);
+		level_kinds(op);
 		if (op->code == OP_REPORT)
 			check_loss(k, op);
 	}

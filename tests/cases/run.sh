@@ -1,5 +1,5 @@
 #!/bin/sh
-# The cases of data/user_cases.md that concern the compiler, by their number: A divisibility, B
+# The cases of a list of public bug reports that concern the compiler, by their number: A divisibility, B
 # gradients, C normalisation of the loss, D norms and decay, F experts, G random numbers, J context
 # parallelism, M sharding. `same` compares a plan with one rank by `ptc check`: named values, loss,
 # norm, gradients, updated params.

@@ -13,6 +13,7 @@ struct gen_case {
 	uint64_t seed;
 	bool skip[MOST_STEPS];
 	int steps;     /* out: how many there were, skipped ones too */
+	int groups;    /* out: losses */
 	bool detached; /* out: some of it has no gradient */
 };
 

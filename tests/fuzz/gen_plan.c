@@ -75,28 +75,34 @@ static void report(struct gen *g, struct scope *s, struct value *v, const char *
 	SET(op, key, key);
 }
 
-static void minimize(struct gen *g, struct scope *s, struct value *loss)
+/* Two groups may have losses of their own. */
+static void minimize(struct gen *g, struct scope *s, struct value *loss, struct value *other)
 {
-	bool adam = chance(g, 50), clip = chance(g, 60);
-	double lr = 0.01, decay = chance(g, 50) ? 0.1 : 0;
-	double with[] = { lr, decay, adam ? 0.9 : chance(g, 50) ? 0.8 : 0, 0.99, 1e-3 };
-	int frozen = chance(g, 20) ? (int)roll(g, (uint32_t)g->nparam + 1) : -1;
+	static const char *const opts[] = { "adamw", "adamw", "sgd", "sgd", "adafactor" };
+	const char *opt = opts[roll(g, LEN(opts))];
+	bool adam = streq(opt, "adamw"), fact = streq(opt, "adafactor"), clip = chance(g, 60);
+	double decay = chance(g, 50) ? 0.1 : 0, momentum = chance(g, 50) ? 0.8 : 0;
+	const double of_adam[] = { 0.01, decay, 0.9, 0.99, 1e-3 }, of_sgd[] = { 0.01, decay, momentum };
+	const double of_fact[] = { 0.01, 0.8, 1e-3, 1 };
+	const double *with = adam ? of_adam : fact ? of_fact : of_sgd;
+	int frozen = chance(g, 20) ? (int)roll(g, (uint32_t)g->nparam + 1) : -1, k = 0;
 
-	for (uint32_t i = 0, k = 0; i < g->m->bufs.n; i++) {
+	for (uint32_t i = 0; i < g->m->bufs.n; i++) {
 		struct buffer *b = g->m->bufs.at[i];
-		struct value *in[8] = { loss };
+		int group = other && k % 3 == 1;
+		struct value *in[8] = { group ? other : loss };
 		uint32_t n = 1;
 
-		if (b->role != B_PARAM || (int)k++ == frozen)
+		if (b->role != B_PARAM || k++ == frozen)
 			continue;
-		for (int j = 0; j < (adam ? 5 : 3); j++)
+		for (int j = 0; j < (adam ? 5 : fact ? 4 : 3); j++)
 			in[n++] = konst(s, with[j]);
 		if (clip)
 			in[n++] = konst(s, 0.4);
 		struct op *op = op_new(&s->b, OP_MINIMIZE, n, in, 0);
 		SET(op, buf, b->name);
-		SET(op, opt, adam ? "adamw" : "sgd");
-		SET(op, group, 0);
+		SET(op, opt, opt);
+		SET(op, group, group);
 	}
 }
 
@@ -129,8 +135,10 @@ void gen_loss(struct gen *g)
 		report(g, s, two_op(s, OP_DIV, x, two_op(s, OP_ADD, y, konst(s, 0.5))), "m0");
 		report(g, s, y, "m1");
 	}
+	struct value *other = gen_step(g) && chance(g, 15) ? loss_term(g, s) : NULL;
+	g->c->groups = 1 + (other != NULL);
 	gen_step(g);
-	minimize(g, s, loss);
+	minimize(g, s, loss, other);
 }
 
 /* -- mesh and arrows -- */

@@ -494,6 +494,13 @@ static const struct {
 	  "%12 = einsum %11, %3 : f32[batch, ctx, v] \"values\"\n"
 	  "%13, %14 = attention %10, %11, %12 {dim=c, ctx=ctx, causal=seq, scale=0.5} : f32[batch, seq, v], f32[batch, seq]\n"
 	  "%15 = mul %13, %13 : f32[batch, seq, v]\n%16 = sum %15 : f32[]\n%90 = mul %16, %7 : f32[]\n", 0, 0 },
+	{ "attention by params", /* q and k know no batch, v does */
+	  "%10 = einsum %4, %3 : f32[v]\n%11 = index {dim=seq} : int[seq]\n%12 = cast %11 : f32[seq]\n"
+	  "%13 = mul %12, %10 : f32[seq, v]\n%14 = tanh %13 : f32[seq, v]\n"
+	  "%15 = rename %14 {dims=(seq), tos=(ctx)} : f32[ctx, v]\n"
+	  "%16 = rename %1 {dims=(seq), tos=(ctx)} : f32[batch, ctx, c]\n%17 = mul %16, %4 : f32[batch, ctx, c]\n"
+	  "%61, %62 = attention %14, %15, %17 {dim=v, ctx=ctx, scale=0.5} : f32[seq, batch, c], f32[seq]\n"
+	  "%63 = mul %61, %61 : f32[seq, batch, c]\n%64 = sum %63 : f32[]\n%90 = mul %64, %7 : f32[]\n", 0, 0 },
 	{ "a loop of params", /* its cotangent is a sum over the batch */
 	  "%10 = repeat %4, %6 {dim=layers, ncarry=1, nwith=0} : f32[c] \"a\" {\nargs %11: f32[c] \"a\", %12: f32[c]\n"
 	  "%13 = add %11, %12 : f32[c] \"a\"\nyield %13\n}\n%15 = mul %1, %10 : f32[batch, seq, c]\n"
