@@ -55,10 +55,11 @@ bool inner(struct gen *g, const struct value *v)
 	return flags_of(g, (struct value *)v) == 3;
 }
 
-/* With microbatches a sum over the batch may not feed an inner value; of inputs alone it may. */
+/* With microbatches a sum over the batch may not feed an inner value; of inputs alone it may. Of params
+ * alone forward may, but not what backward makes of it. */
 bool may_sum_batch(struct gen *g, const struct value *v)
 {
-	return g->m->micro == 1 || flags_of(g, (struct value *)v) != 3;
+	return g->m->micro == 1 || !(flags_of(g, (struct value *)v) & 1);
 }
 
 bool fits(const struct gen *g, int nd, const dimid *d)

@@ -268,7 +268,7 @@ static struct value *product(struct gen *g, struct scope *s)
 	if (!x || !y)
 		return NULL;
 	n = dims_of_two(x, y, d);
-	bool batch = g->m->micro == 1 || (flags_of(g, x) | flags_of(g, y)) != 3;
+	bool batch = may_sum_batch(g, x) && may_sum_batch(g, y);
 	for (int i = 0; i < n; i++) {
 		bool both = has_dim(x, d[i]) && has_dim(y, d[i]);
 
