@@ -27,8 +27,10 @@ static struct value *import_into(struct ctx *c, struct frame *f, struct value *v
 {
 	if (v->home == f->b.block)
 		return v;
-	if (!f->up)
-		die("a value of no block in sight");
+	if (!f->up) { /* made in a body that has ended: only after mistakes that this adds to */
+		fail(c, v->span, "a value made here is used where it is no longer to be had");
+		return v;
+	}
 	if (is_leaf(v->def)) {
 		struct op *op = op_new(&f->b, v->def->code, 0, NULL, 1);
 

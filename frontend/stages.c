@@ -58,8 +58,8 @@ void check_stages(struct ctx *c, const struct node *plan)
 	const struct node *line = find_line(plan, "pipeline"), *list, *chunks;
 	int64_t v = 1, iterations;
 
-	if (!c->pipeline || !line)
-		return;
+	if (!c->pipeline || !line || c->m->mesh.at[c->pipeline_axis].size == 1)
+		return; /* on an axis of 1 (--mesh) nothing is cut */
 	chunks = find_option(line, "chunks");
 	if (chunks && chunks->a && !eval_size(c, chunks->a, &v))
 		return;
