@@ -60,8 +60,6 @@ static bool add_dim(struct gen *g, dimid d, const struct axes *on, int before)
 		return diag_error(g->d, g->op->span, "a kernel has dim '%s' in two shardings",
 				  g->m->dims.at[d].name);
 	}
-	if (on->order)
-		return diag_error(g->d, g->op->span, "a kernel over a zigzag dim '%s'", g->m->dims.at[d].name);
 	if (g->nk == MAX_KDIM)
 		return diag_error(g->d, g->op->span, "a kernel of more than %d dims", MAX_KDIM);
 	struct kdim *k = &g->kd[before];

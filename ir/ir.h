@@ -58,7 +58,8 @@ struct dim {
 	const char *name;
 	int64_t size;
 	struct span at;
-	bool loop; /* a repeat runs over it; for place, not printed */
+	int zigzag; /* K: 2K chunks, of which neighbours hold an early and a late one; 0: natural order */
+	bool loop;  /* a repeat runs over it; for place, not printed */
 };
 
 /* An axis of the refined mesh: a user's axis, or a part "tp/0" of one. Rank numbers are
@@ -78,7 +79,7 @@ struct user_axis {
 
 /* The axes that split one dim, major first. */
 struct axes {
-	uint8_t n, order; /* order: 0 contiguous, 1 zigzag */
+	uint8_t n;
 	uint8_t a[MAX_ON];
 };
 
@@ -309,6 +310,12 @@ struct value *b_read(struct builder *b, const struct buffer *buf);
 int dim_pos(const struct value *v, dimid d);       /* -1: v lacks it */
 static inline bool has_dim(const struct value *v, dimid d) { return dim_pos(v, d) >= 0; }
 int64_t dim_size(const struct module *m, dimid d);
+/* Every value, sharded or whole, holds a dim in order of position; buffers' logical tensors, random
+ * streams and the model speak of indices. The two are one, but in zigzag order: there, of 2K equal
+ * chunks, chunks c and 2K-1-c lie side by side, so that any cut of the positions in K equal parts
+ * gives each an early and a late chunk. */
+int64_t dim_index(const struct module *m, dimid d, int64_t position);
+int64_t dim_position(const struct module *m, dimid d, int64_t index);
 int64_t value_count(const struct module *m, const struct value *v); /* elements, logical */
 int union_dims(int n, dimid *d, const struct value *v); /* appends what d lacks; the new n */
 bool same_dims(const struct value *a, const struct value *b); /* as sets */

@@ -570,7 +570,7 @@ bool op_may_split(const struct module *m, const struct op *op, dimid label, cons
 
 	for (int i = 0; i < on->n; i++)
 		ranks *= m->axes.at[on->a[i]].size;
-	return !on->order && parts->n && dim_size(m, parts->d[0]) % ranks == 0;
+	return parts->n && dim_size(m, parts->d[0]) % ranks == 0;
 }
 
 /* -- attention -- */

@@ -48,20 +48,13 @@ static struct axes parse_axes(struct parser *p)
 {
 	struct axes l = { 0 };
 
-	if (p->tok.kind != ':') {
-		do {
-			if (l.n == MAX_ON) {
-				lex_fail(p, "more than %d axes", MAX_ON);
-				break;
-			}
-			axes_push(&l, parse_axis(p));
-		} while (lex_accept(p, '.'));
-	}
-	if (lex_accept(p, ':')) {
-		if (!lex_accept_word(p, "zigzag"))
-			lex_fail(p, "'zigzag' expected");
-		l.order = 1;
-	}
+	do {
+		if (l.n == MAX_ON) {
+			lex_fail(p, "more than %d axes", MAX_ON);
+			break;
+		}
+		axes_push(&l, parse_axis(p));
+	} while (lex_accept(p, '.'));
 	return l;
 }
 
@@ -286,7 +279,13 @@ static void parse_dim_line(struct parser *p)
 	struct span span = { 0 };
 
 	lex_expect(p, '=', "'='");
-	int64_t size = lex_int(p, 1, MOST_SIZE);
+	int64_t size = lex_int(p, 1, MOST_SIZE), zigzag = 0;
+	if (lex_accept_word(p, "zigzag")) {
+		lex_expect(p, '=', "'='");
+		zigzag = lex_int(p, 2, MOST_RANKS);
+		if (!p->bad && size % (2 * zigzag))
+			lex_fail_at(p, at, "%lld are no 2 * %lld equal chunks", (long long)size, (long long)zigzag);
+	}
 	lex_accept_span(p, &span);
 	if (p->bad)
 		return;
@@ -294,8 +293,11 @@ static void parse_dim_line(struct parser *p)
 		lex_fail_at(p, at, "dim '%s' twice", s);
 	else if (p->m->dims.n == MOST_DIMS)
 		lex_fail_at(p, at, "more than %d dims", MOST_DIMS);
-	else
-		module_dim(p->m, s, size, span);
+	else {
+		dimid d = module_dim(p->m, s, size, span);
+
+		p->m->dims.at[d].zigzag = (int)zigzag;
+	}
 }
 
 static void parse_compute(struct parser *p, struct buffer *b)

@@ -124,8 +124,6 @@ static void put_axes(struct text *t, const struct module *m, const struct axes *
 		text_put(t, i ? "." : "");
 		put_axis(t, m, l->a[i]);
 	}
-	if (l->order)
-		text_put(t, ":zigzag");
 }
 
 static void put_pending(struct text *t, const struct module *m, const char *mark, uint32_t bits)
@@ -146,7 +144,7 @@ static void put_shape(struct text *t, const struct module *m, int nd, const dimi
 	for (int i = 0; i < nd; i++) {
 		text_put(t, i ? ", " : "");
 		put_dim(t, m, d[i]);
-		if (sh->on[i].n || sh->on[i].order) {
+		if (sh->on[i].n) {
 			text_put(t, "@");
 			put_axes(t, m, &sh->on[i]);
 		}
@@ -286,6 +284,8 @@ static void put_dims(struct printer *p)
 		text_put(t, "dim ");
 		put_name(t, d->name);
 		text_put(t, "=%lld", (long long)d->size);
+		if (d->zigzag)
+			text_put(t, " zigzag=%d", d->zigzag);
 		put_op_span(t, d->at);
 		text_put(t, "\n");
 	}

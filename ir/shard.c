@@ -1,5 +1,25 @@
-/* ir/shard.c - shardings: extents of nested chunks, and what a collective moves. */
+/* ir/shard.c - shardings: the order along a dim, extents of nested chunks, what a collective moves. */
 #include "ir/ir.h"
+
+int64_t dim_index(const struct module *m, dimid d, int64_t position)
+{
+	int64_t k = m->dims.at[d].zigzag;
+
+	if (!k)
+		return position;
+	int64_t chunk = m->dims.at[d].size / (2 * k), pair = position / (2 * chunk), at = position % (2 * chunk);
+	return at < chunk ? pair * chunk + at : (2 * k - 2 - pair) * chunk + at;
+}
+
+int64_t dim_position(const struct module *m, dimid d, int64_t index)
+{
+	int64_t k = m->dims.at[d].zigzag;
+
+	if (!k)
+		return index;
+	int64_t chunk = m->dims.at[d].size / (2 * k), no = index / chunk, at = index % chunk;
+	return no < k ? no * 2 * chunk + at : ((2 * k - 1 - no) * 2 + 1) * chunk + at;
+}
 
 struct extent extent_of(const struct module *m, int64_t size, const struct axes *on, const int *coord)
 {
@@ -52,7 +72,7 @@ bool axes_prefix(const struct axes *a, const struct axes *b)
 
 bool axes_equal(const struct axes *a, const struct axes *b)
 {
-	return a->n == b->n && memcmp(a->a, b->a, a->n) == 0 && a->order == b->order;
+	return a->n == b->n && memcmp(a->a, b->a, a->n) == 0;
 }
 
 void axes_push(struct axes *l, int axis)

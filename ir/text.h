@@ -7,7 +7,7 @@
  *   axis tp/0=2 of tp                            only when refined or with time: then all are listed
  *   axis micro=4 time
  *   hardware "h100" fp32=6.7e13 bf16=... memory=... bandwidth=... price=... link=nvlink:8:4.5e11:3e-06
- *   dim batch=512 !0:3:5:5
+ *   dim batch=512 [zigzag=K] !0:3:5:5
  *   buffer @"layers.wq" param f32[layers, embed, heads@tp] init=normal(0.02) compute=[layers, embed, heads] !0:14:3:2
  *   buffer @"tokens" input int[batch, seq] tokens=50257
  *   buffer @"targets" input int[batch, seq] tokens=50257 next="tokens":1
@@ -27,7 +27,7 @@
  *   }
  *
  * Lines end where they end; the kinds of lines stand in the order above. Types: dtype
- * [ dim[@axis.axis...[:zigzag]] , ... ] [+axis.axis pending sum] [^axis.axis pending max]; then,
+ * [ dim[@axis.axis...] , ... ] [+axis.axis pending sum] [^axis.axis pending max]; then,
  * each if it is not the usual, "name", kind= (const), anchor (value.placed), off=N, and at= the
  * span of a value that is not the op's. After the types: of=, why=, phase= (of an op inside a body
  * whose phase is not the body's), the span; then the body. Numbers print in the shortest form that

@@ -361,6 +361,10 @@ static bool check_view(struct verifier *v, const struct op *op)
 			if (dim_size(v->m, from.d[i]) != dim_size(v->m, to.d[i]))
 				return ver_fail(v, op, "'%s' and '%s' have other sizes",
 						v->m->dims.at[from.d[i]].name, v->m->dims.at[to.d[i]].name);
+		for (int i = 0; i < from.n; i++)
+			if (v->m->dims.at[from.d[i]].zigzag != v->m->dims.at[to.d[i]].zigzag)
+				return ver_fail(v, op, "'%s' and '%s' have other orders",
+						v->m->dims.at[from.d[i]].name, v->m->dims.at[to.d[i]].name);
 	}
 	if (HAS(op, stride) && !op->at.stride)
 		return ver_fail(v, op, "a stride of 0");

@@ -13,8 +13,8 @@ bool ver_sharding(struct verifier *v, const struct op *op, const char *what, int
 	if (sh->sum & sh->max)
 		return ver_fail(v, op, "%s owes a sum and a maximum over one axis", what);
 	for (int i = 0; i < nd; i++) {
-		if (sh->on[i].n > MAX_ON || sh->on[i].order > 1)
-			return ver_fail(v, op, "%s has a dim with %d axes, order %d", what, sh->on[i].n, sh->on[i].order);
+		if (sh->on[i].n > MAX_ON)
+			return ver_fail(v, op, "%s has a dim with %d axes", what, sh->on[i].n);
 		for (int k = 0; k < sh->on[i].n; k++) {
 			int a = sh->on[i].a[k];
 
@@ -245,8 +245,6 @@ static bool pop_axes(struct axes *l, const struct axes *a)
 		return false;
 	l->n -= a->n;
 	memset(l->a + l->n, 0, sizeof l->a - l->n);
-	if (!l->n)
-		l->order = 0;
 	return true;
 }
 
@@ -259,7 +257,6 @@ static bool push_axes(struct axes *l, const struct axes *a)
 	return true;
 }
 
-/* An order on a dim comes and goes with its first axis. */
 static bool same_lists(const struct value *want, const struct value *x)
 {
 	for (int i = 0; i < want->nd; i++) {

@@ -292,7 +292,7 @@ static void sums_over_microbatches(void **state)
 	plan_new(&p, 4);
 	dimid n = module_dim(p.m, "n", 10, (struct span){ 0 }); /* the batch: 3, 3, 3 and 1 */
 	dimid dn[2] = { n, p.x }, dw[3] = { p.l, p.x, p.y }, keep[2] = { p.x, p.y }, rest[2] = { n, p.y };
-	struct axes over = { 1, 0, { 0 } };
+	struct axes over = { 1, { 0 } };
 
 	p.m->batch = n;
 	struct buffer *in = module_buffer(p.m, B_INPUT, "in", F32, 2, dn);
