@@ -69,11 +69,11 @@ static bool add_dim(struct gen *g, dimid d, const struct axes *on, int before)
 	k->part[0] = d;
 	k->on = *on;
 	k->size = dim_size(g->m, d);
-	k->cap = cap_of(g->m, k->size, on);
+	k->cap = cap_of(g->m, d, on);
 	k->inner = 1;
 	k->ext = -1;
 	int64_t size = k->size;
-	k->even = true;
+	k->even = !is_staged(g->m, d);
 	for (int i = 0; i < on->n; i++) {
 		int64_t ways = g->m->axes.at[on->a[i]].size;
 
@@ -238,7 +238,7 @@ static void lay_out(struct gen *g)
 
 			if (!k->stride[kd])
 				k->stride[kd] = stride;
-			stride *= cap_of(g->m, dim_size(g->m, k->v->d[j]), &k->v->sh.on[j]);
+			stride *= cap_of(g->m, k->v->d[j], &k->v->sh.on[j]);
 		}
 	}
 }

@@ -15,7 +15,7 @@ static int64_t stride_of(const struct gen *g, const struct value *v, dimid d)
 	for (int i = v->nd - 1; i >= 0; i--) {
 		if (v->d[i] == d)
 			return stride;
-		stride *= cap_of(g->m, dim_size(g->m, v->d[i]), &v->sh.on[i]);
+		stride *= cap_of(g->m, v->d[i], &v->sh.on[i]);
 	}
 	return 0;
 }

@@ -37,7 +37,7 @@ static int64_t buffer_bytes(const struct module *m, const struct buffer *b)
 	int64_t bytes = dtype_bytes(b->dt);
 
 	for (int i = 0; i < b->nd; i++)
-		bytes *= cap_of(m, dim_size(m, b->d[i]), &b->store.on[i]);
+		bytes *= cap_of(m, b->d[i], &b->store.on[i]);
 	return bytes;
 }
 

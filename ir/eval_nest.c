@@ -78,7 +78,7 @@ static void lay_out(struct eval *e, struct held *h)
 	for (int c = 0; c < e->ncoord; c++) {
 		ev_coords(e, c, coord);
 		for (int i = 0; i < v->nd; i++)
-			h->ext[c * v->nd + i] = extent_of(e->m, dim_size(e->m, v->d[i]), &s->on[i], coord);
+			h->ext[c * v->nd + i] = extent_of(e->m, v->d[i], &s->on[i], coord);
 	}
 	h->count = 1;
 	for (int i = v->nd - 1; i >= 0; i--) {

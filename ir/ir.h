@@ -122,7 +122,7 @@ struct value {
 #define ATTRS(I, N, S, D, L, X) \
 	S(buf) S(key) S(opt) D(dim) D(to) D(ctx) D(causal) L(dims) L(tos) X(axes) \
 	N(value) N(scale) N(cap) N(p) I(form) I(start) I(stride) I(shift) I(max) I(ncarry) \
-	I(nwith) I(reverse) I(acc) I(group) I(extra)
+	I(nwith) I(reverse) I(acc) I(group) I(extra) I(where) I(from) I(local)
 
 struct dimlist {
 	uint8_t n;
@@ -198,6 +198,7 @@ struct buffer {
 	int64_t next_k;
 	const char *owner;   /* of an optimizer state: its param */
 	struct sharding store, compute; /* place; compute differs for params only */
+	int64_t where;       /* places of the pipeline whose stages hold it; 0: all */
 	struct span at;
 	int64_t off;
 };
@@ -234,6 +235,24 @@ struct hardware {
 enum form { LOGICAL, PLACED, PARTITIONED, PLANNED, NFORM };
 extern const char *const form_name[NFORM];
 
+/* The orders of a pipeline's actions (passes/schedule.h). */
+enum pipe_order { ORDER_GPIPE, ORDER_1F1B, ORDER_INTERLEAVED, ORDER_ZB_H1, ORDER_ZB_V, NORDER };
+extern const char *const order_name[NORDER];
+
+/* `layers -> pp`: the iterations of some repeats, one chain in file order, are cut into chunks; see pipe.c.
+ * A place is a piece of forward or backward that one chunk runs: 2k the glue before repeat k, 2k + 1 repeat
+ * k, 2n the glue behind the last. Ops of FORWARD and BACKWARD at the top have one place in {where}; those of
+ * PROLOGUE and EPILOGUE run on all stages that run one of the places in {where}, or on all without it. A
+ * value is there where its op ran; one of FORWARD or BACKWARD travels to the places that read it. */
+struct pipe {
+	int user;          /* index into module.mesh; -1: no pipeline */
+	enum pipe_order order;
+	int chunks;        /* of a stage */
+	int64_t inflight, buffers; /* microbatches a stage may hold, receive buffers; 0: as the order says, 2 */
+	VEC(dimid) loops;  /* dims of the repeats, in file order */
+	VEC(int64_t) end;  /* of each chunk, in iterations of the chain; none: not cut yet */
+};
+
 struct module {
 	struct arena *mem;
 	struct sources *src;
@@ -244,6 +263,7 @@ struct module {
 	VEC(struct axis) axes;      /* before place: one for each user axis; then a time axis if m > 1 */
 	VEC(struct buffer *) bufs;
 	VEC(struct arrow) arrows;
+	struct pipe pipe;
 	struct hardware hw;
 	enum dtype precision;       /* F32 or BF16 */
 	int64_t micro;              /* microbatches a step */
@@ -344,8 +364,8 @@ uint64_t op_linear(const struct op *op, uint32_t i);
 struct extent {
 	int64_t start, valid, cap;
 };
-struct extent extent_of(const struct module *m, int64_t size, const struct axes *on, const int *coord);
-int64_t cap_of(const struct module *m, int64_t size, const struct axes *on);
+struct extent extent_of(const struct module *m, dimid d, const struct axes *on, const int *coord);
+int64_t cap_of(const struct module *m, dimid d, const struct axes *on);
 int64_t local_count(const struct module *m, const struct value *v);  /* product of caps */
 int64_t local_bytes(const struct module *m, const struct value *v);
 bool axes_has(const struct axes *l, int axis);
@@ -358,6 +378,26 @@ int64_t group_size(const struct module *m, uint32_t axes); /* ranks along these 
 /* Elements a rank sends in op (a collective), by docs/SHARDING.md; 0 for shard and to_partial. */
 double comm_elements(const struct module *m, const struct op *op);
 const char *axes_user_text(struct arena *mem, const struct module *m, uint32_t axes); /* "dp.tp" */
+
+/* -- pipe.c: the cut of a pipeline. A chunk is numbered along the chain, a stage is a coordinate. -- */
+struct trips {
+	int64_t lo, hi;
+};
+int pipe_axis(const struct module *m);               /* refined axis; -1: no pipeline, or of one stage */
+int pipe_stages(const struct module *m);
+int pipe_chunks(const struct module *m);             /* of all stages */
+int pipe_stage(const struct module *m, int g);
+bool is_staged(const struct module *m, dimid d);     /* d is cut: its order is by stage, then by chunk */
+struct trips pipe_trips(const struct module *m, dimid d, int g);   /* iterations of a repeat in chunk g */
+int64_t pipe_rows(const struct module *m, dimid d, int stage);     /* iterations on a stage */
+int64_t pipe_row(const struct module *m, dimid d, int g);          /* of them, those before chunk g's */
+struct extent pipe_extent(const struct module *m, dimid d, int stage);
+int pipe_chunk_of(const struct module *m, dimid d, int64_t index);
+int64_t pipe_position(const struct module *m, dimid d, int64_t index);
+int64_t pipe_index(const struct module *m, dimid d, int64_t position);
+bool pipe_runs(const struct module *m, int g, int place);
+int64_t pipe_places(const struct module *m, int stage);            /* bit set of places that it runs */
+int pipe_first_stage(const struct module *m, int64_t places);      /* the first that runs one of them */
 
 /* -- verify.c -- */
 /* The invariants of the module's form. false after an error has been reported. */

@@ -26,6 +26,7 @@ struct module *module_new(struct arena *mem, struct sources *src)
 	struct module *m = NEW(mem, struct module);
 
 	m->mem = mem;
+	m->pipe.user = -1;
 	m->src = src;
 	m->micro = 1;
 	m->batch = NODIM;

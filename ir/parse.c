@@ -335,6 +335,8 @@ static void parse_buffer_facts(struct parser *p, struct buffer *b)
 			b->owner = lex_string(p, "a param");
 		} else if (lex_accept_key(p, "compute")) {
 			parse_compute(p, b);
+		} else if (lex_accept_key(p, "where")) {
+			b->where = lex_int(p, 0, INT64_MAX);
 		} else if (lex_accept_key(p, "off")) {
 			b->off = lex_int(p, 0, INT64_MAX);
 		} else {
@@ -366,6 +368,89 @@ static void parse_buffer(struct parser *p)
 	struct buffer *b = module_buffer(p->m, role, s, v.dt, v.nd, v.d);
 	b->store = b->compute = v.sh;
 	parse_buffer_facts(p, b);
+}
+
+static void parse_pipe_loops(struct parser *p, struct pipe *x)
+{
+	lex_expect(p, '(', "'('");
+	do {
+		struct token at = p->tok;
+		dimid d = parse_dim(p);
+
+		for (uint32_t i = 0; i < x->loops.n && !p->bad; i++)
+			if (x->loops.at[i] == d)
+				lex_fail_at(p, at, "a repeat twice in the pipeline");
+		if (x->loops.n == 31)
+			lex_fail_at(p, at, "more than 31 repeats in the pipeline");
+		if (!p->bad)
+			PUSH(p->mem, &x->loops, d);
+	} while (!p->bad && lex_accept(p, ','));
+	lex_expect(p, ')', "')'");
+}
+
+static void parse_pipe_ends(struct parser *p, struct pipe *x)
+{
+	int64_t last = 0;
+
+	lex_expect(p, '(', "'('");
+	do {
+		last = lex_int(p, last, MOST_SIZE);
+		if (x->end.n == MOST_RANKS)
+			lex_fail(p, "more than %d chunks", MOST_RANKS);
+		PUSH(p->mem, &x->end, last);
+	} while (!p->bad && lex_accept(p, ','));
+	lex_expect(p, ')', "')'");
+}
+
+/* The ends of all chunks, up to that of the chain. */
+static void check_pipe(struct parser *p, struct token at)
+{
+	const struct pipe *x = &p->m->pipe;
+	int64_t whole = 0;
+
+	for (uint32_t i = 0; i < x->loops.n; i++)
+		whole += dim_size(p->m, x->loops.at[i]);
+	if (!p->bad && x->user < 0)
+		lex_fail_at(p, at, "a pipeline has an axis");
+	if (!p->bad && (int64_t)x->chunks * pipe_stages(p->m) > MOST_RANKS)
+		lex_fail_at(p, at, "more than %d chunks", MOST_RANKS);
+	if (!p->bad && x->order == ORDER_ZB_V && x->chunks != 2)
+		lex_fail_at(p, at, "zb_v has 2 chunks a stage");
+	if (!p->bad && x->end.n && ((int)x->end.n != pipe_chunks(p->m) || x->end.at[x->end.n - 1] != whole))
+		lex_fail_at(p, at, "the ends do not cut %lld iterations into %d chunks", (long long)whole,
+			    pipe_chunks(p->m));
+}
+
+static void parse_pipe(struct parser *p)
+{
+	struct token at = p->tok;
+	struct pipe x = { .user = -1, .chunks = 1 };
+
+	const char *name = lex_string(p, "an order");
+	while (x.order < NORDER && !streq(order_name[x.order], name))
+		x.order++;
+	if (x.order == NORDER) {
+		lex_fail_at(p, at, "no order of a pipeline");
+		return;
+	}
+	while (!p->bad && p->tok.kind == T_WORD) {
+		if (lex_accept_key(p, "axis"))
+			x.user = parse_user_axis(p);
+		else if (lex_accept_key(p, "chunks"))
+			x.chunks = (int)lex_int(p, 1, MOST_RANKS);
+		else if (lex_accept_key(p, "inflight"))
+			x.inflight = lex_int(p, 0, MOST_SIZE);
+		else if (lex_accept_key(p, "buffers"))
+			x.buffers = lex_int(p, 0, MOST_RANKS);
+		else if (lex_accept_key(p, "loops"))
+			parse_pipe_loops(p, &x);
+		else if (lex_accept_key(p, "ends"))
+			parse_pipe_ends(p, &x);
+		else
+			lex_fail(p, "an unknown property of the pipeline");
+	}
+	p->m->pipe = x;
+	check_pipe(p, at);
 }
 
 static void parse_arrow_to(struct parser *p, struct arrow *a)
@@ -769,14 +854,14 @@ static void parse_line(struct parser *p)
 		void (*parse)(struct parser *p);
 	} line[] = { { "module", parse_module }, { "source", parse_source }, { "mesh", parse_mesh },
 		     { "axis", parse_axis_line }, { "hardware", parse_hardware }, { "dim", parse_dim_line },
-		     { "buffer", parse_buffer }, { "arrow", parse_arrow } };
+		     { "pipeline", parse_pipe }, { "buffer", parse_buffer }, { "arrow", parse_arrow } };
 
 	for (int i = 0; i < (int)LEN(line); i++) {
 		struct token at = p->tok;
 
 		if (!lex_accept_word(p, line[i].word))
 			continue;
-		if (i < p->stage || (i == p->stage && (i == 0 || i == 4)))
+		if (i < p->stage || (i == p->stage && (i == 0 || i == 4 || i == 6)))
 			lex_fail_at(p, at, "'%s' out of order", line[i].word);
 		p->stage = i;
 		line[i].parse(p);

@@ -291,6 +291,32 @@ static void put_dims(struct printer *p)
 	}
 }
 
+static void put_pipe(struct printer *p)
+{
+	struct text *t = &p->t;
+	const struct pipe *x = &p->m->pipe;
+
+	if (x->user < 0)
+		return;
+	text_put(t, "pipeline ");
+	put_string(t, order_name[x->order]);
+	text_put(t, " axis=");
+	put_name(t, p->m->mesh.at[x->user].name);
+	text_put(t, " chunks=%d", x->chunks);
+	if (x->inflight)
+		text_put(t, " inflight=%lld", (long long)x->inflight);
+	if (x->buffers)
+		text_put(t, " buffers=%lld", (long long)x->buffers);
+	for (uint32_t i = 0; i < x->loops.n; i++) {
+		text_put(t, i ? ", " : " loops=(");
+		put_dim(t, p->m, x->loops.at[i]);
+	}
+	text_put(t, "%s", x->loops.n ? ")" : "");
+	for (uint32_t i = 0; i < x->end.n; i++)
+		text_put(t, "%s%lld", i ? ", " : " ends=(", (long long)x->end.at[i]);
+	text_put(t, "%s\n", x->end.n ? ")" : "");
+}
+
 static void put_buffer(struct printer *p, const struct buffer *b)
 {
 	struct text *t = &p->t;
@@ -322,6 +348,8 @@ static void put_buffer(struct printer *p, const struct buffer *b)
 		text_put(t, " compute=");
 		put_shape(t, p->m, b->nd, b->d, &b->compute);
 	}
+	if (b->where)
+		text_put(t, " where=%lld", (long long)b->where);
 	if (b->off != -1)
 		text_put(t, " off=%lld", (long long)b->off);
 	put_op_span(t, b->at);
@@ -547,6 +575,7 @@ char *module_print(struct module *m, struct arena *mem, size_t *len)
 	put_mesh(&p);
 	put_hardware(&p);
 	put_dims(&p);
+	put_pipe(&p);
 	for (uint32_t i = 0; i < m->bufs.n; i++)
 		put_buffer(&p, m->bufs.at[i]);
 	for (uint32_t i = 0; i < m->arrows.n; i++)

@@ -6,7 +6,7 @@ int64_t dim_index(const struct module *m, dimid d, int64_t position)
 	int64_t k = m->dims.at[d].zigzag;
 
 	if (!k)
-		return position;
+		return is_staged(m, d) ? pipe_index(m, d, position) : position;
 	int64_t chunk = m->dims.at[d].size / (2 * k), pair = position / (2 * chunk), at = position % (2 * chunk);
 	return at < chunk ? pair * chunk + at : (2 * k - 2 - pair) * chunk + at;
 }
@@ -16,16 +16,22 @@ int64_t dim_position(const struct module *m, dimid d, int64_t index)
 	int64_t k = m->dims.at[d].zigzag;
 
 	if (!k)
-		return index;
+		return is_staged(m, d) ? pipe_position(m, d, index) : index;
 	int64_t chunk = m->dims.at[d].size / (2 * k), no = index / chunk, at = index % chunk;
 	return no < k ? no * 2 * chunk + at : ((2 * k - 1 - no) * 2 + 1) * chunk + at;
 }
 
-struct extent extent_of(const struct module *m, int64_t size, const struct axes *on, const int *coord)
+struct extent extent_of(const struct module *m, dimid d, const struct axes *on, const int *coord)
 {
+	int64_t size = dim_size(m, d);
 	struct extent e = { 0, size, size };
+	int i = 0;
 
-	for (int i = 0; i < on->n; i++) {
+	if (on->n && is_staged(m, d)) { /* cut by the pipeline, not in equal parts */
+		e = pipe_extent(m, d, coord[on->a[0]]);
+		i = 1;
+	}
+	for (; i < on->n; i++) {
 		int64_t chunk = ceil_div(e.cap, m->axes.at[on->a[i]].size);
 		int64_t from = coord[on->a[i]] * chunk;
 
@@ -36,9 +42,12 @@ struct extent extent_of(const struct module *m, int64_t size, const struct axes 
 	return e;
 }
 
-int64_t cap_of(const struct module *m, int64_t size, const struct axes *on)
+int64_t cap_of(const struct module *m, dimid d, const struct axes *on)
 {
-	for (int i = 0; i < on->n; i++)
+	bool staged = on->n && is_staged(m, d);
+	int64_t size = staged ? pipe_extent(m, d, 0).cap : dim_size(m, d);
+
+	for (int i = staged; i < on->n; i++)
 		size = ceil_div(size, m->axes.at[on->a[i]].size);
 	return size;
 }
@@ -48,7 +57,7 @@ int64_t local_count(const struct module *m, const struct value *v)
 	int64_t n = 1;
 
 	for (int i = 0; i < v->nd; i++)
-		n *= cap_of(m, dim_size(m, v->d[i]), &v->sh.on[i]);
+		n *= cap_of(m, v->d[i], &v->sh.on[i]);
 	return n;
 }
 

@@ -13,14 +13,14 @@ static double space(const struct module *m, const struct op *op, bool local)
 	double size = 1;
 
 	for (int i = 0; i < n; i++) {
-		int64_t s = dim_size(m, d[i]), cap = s;
+		int64_t cap = dim_size(m, d[i]);
 
 		for (uint32_t k = 0; local && k < op->nin + op->nout; k++) {
 			const struct value *v = k < op->nin ? op->in[k] : op->out[k - op->nin];
 			int pos = dim_pos(v, d[i]);
 
-			if (pos >= 0 && cap_of(m, s, &v->sh.on[pos]) < cap)
-				cap = cap_of(m, s, &v->sh.on[pos]);
+			if (pos >= 0 && cap_of(m, d[i], &v->sh.on[pos]) < cap)
+				cap = cap_of(m, d[i], &v->sh.on[pos]);
 		}
 		size *= (double)cap;
 	}

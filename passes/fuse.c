@@ -376,7 +376,7 @@ int64_t fuse_held(const struct fuse *f, const struct op *op)
 		if (!has_dim(op->out[0], a->d[i]))
 			below = true;
 		else if (below)
-			n *= cap_of(f->m, dim_size(f->m, a->d[i]), &a->sh.on[i]);
+			n *= cap_of(f->m, a->d[i], &a->sh.on[i]);
 	return n;
 }
 

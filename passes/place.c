@@ -270,7 +270,7 @@ static void refine_by_axis(const struct module *m, int axis, int nd, const dimid
 	int64_t most = 0;
 
 	for (int i = 0; i < nd; i++) {
-		int64_t cap = cap_of(m, dim_size(m, d[i]), &sh->on[i]);
+		int64_t cap = cap_of(m, d[i], &sh->on[i]);
 
 		if (m->dims.at[d[i]].loop || sh->on[i].n == MAX_ON)
 			continue;

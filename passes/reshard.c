@@ -160,7 +160,7 @@ double shard_elements(const struct module *m, int nd, const dimid *d, const stru
 	double n = 1;
 
 	for (int i = 0; i < nd; i++)
-		n *= (double)cap_of(m, dim_size(m, d[i]), &sh->on[i]);
+		n *= (double)cap_of(m, d[i], &sh->on[i]);
 	return n;
 }
 

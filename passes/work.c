@@ -254,7 +254,7 @@ static double local_space(const struct module *m, const struct work *w)
 	double n = 1;
 
 	for (int i = 0; i < w->nd; i++)
-		n *= (double)cap_of(m, dim_size(m, w->d[i]), &w->on[i]);
+		n *= (double)cap_of(m, w->d[i], &w->on[i]);
 	return n;
 }
 

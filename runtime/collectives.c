@@ -38,7 +38,7 @@ static int64_t part_valid(const struct rank *r, const struct value *v, dimid d, 
 
 static int64_t part_cap(const struct rank *r, const struct value *v, dimid d)
 {
-	return cap_of(r->rt->m, dim_size(r->rt->m, d), &v->sh.on[dim_pos(v, d)]);
+	return cap_of(r->rt->m, d, &v->sh.on[dim_pos(v, d)]);
 }
 
 static void gather(struct rank *r, const struct op *op, struct group *g, char *out)

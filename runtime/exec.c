@@ -197,7 +197,7 @@ static void move(struct rank *r, const struct mover *m, char *to, const char *fr
 	struct nest l = { .nd = m->nd };
 
 	for (int k = 0; k < m->nd; k++) {
-		l.n[k] = extent_of(r->rt->m, m->size[k], &m->on[k], r->coord).valid;
+		l.n[k] = extent_of(r->rt->m, m->d[k], &m->on[k], r->coord).valid;
 		l.ds[k] = m->ds[k];
 		l.ss[k] = m->ss[k];
 	}
@@ -225,7 +225,7 @@ static bool run_input(struct rank *r, const struct instr *i)
 	int64_t off = 0;
 
 	for (int k = 0; k < m->nd; k++)
-		off += extent_of(r->rt->m, m->size[k], &m->on[k], r->coord).start * m->ss[k];
+		off += extent_of(r->rt->m, m->d[k], &m->on[k], r->coord).start * m->ss[k];
 	move(r, m, at(r, &i->move->to), (const char *)i->input->x + off * dtype_bytes(m->sdt));
 	return true;
 }

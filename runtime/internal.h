@@ -169,7 +169,6 @@ struct mover {
 	enum dtype ddt, sdt;
 	int nd;
 	dimid d[MAX_DIMS];
-	int64_t size[MAX_DIMS];
 	struct axes on[MAX_DIMS];
 	int64_t ds[MAX_DIMS], ss[MAX_DIMS];
 	double fill;

@@ -12,7 +12,7 @@ char *place_of(const char *arena, const struct loc *at, const int64_t *iter)
 
 struct extent rank_extent(const struct module *m, dimid d, const struct axes *on, const int *coord)
 {
-	return extent_of(m, dim_size(m, d), on, coord);
+	return extent_of(m, d, on, coord);
 }
 
 void strides_of(const struct module *m, int nd, const dimid *d, const struct axes *on, int64_t *stride)
@@ -21,7 +21,7 @@ void strides_of(const struct module *m, int nd, const dimid *d, const struct axe
 
 	for (int i = nd - 1; i >= 0; i--) {
 		stride[i] = s;
-		s *= cap_of(m, dim_size(m, d[i]), &on[i]);
+		s *= cap_of(m, d[i], &on[i]);
 	}
 }
 
@@ -55,7 +55,7 @@ bool safe_bytes(const struct module *m, const struct value *v, int64_t *bytes)
 	int64_t n = dtype_bytes(v->dt);
 
 	for (int i = 0; i < v->nd; i++)
-		if (__builtin_mul_overflow(n, cap_of(m, dim_size(m, v->d[i]), &v->sh.on[i]), &n))
+		if (__builtin_mul_overflow(n, cap_of(m, v->d[i], &v->sh.on[i]), &n))
 			return false;
 	*bytes = n;
 	return n >= 0;

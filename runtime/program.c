@@ -35,7 +35,6 @@ static void mover_init(const struct module *m, struct mover *x, const struct val
 		if (over->d[i] == skip)
 			continue;
 		x->d[x->nd] = over->d[i];
-		x->size[x->nd] = dim_size(m, over->d[i]);
 		x->on[x->nd] = over->sh.on[i];
 		x->ds[x->nd] = stride_in(m, to, over->d[i]);
 		x->ss[x->nd++] = stride_in(m, from, over->d[i]);
@@ -282,7 +281,7 @@ static bool lower_comm(struct lowering *l, const struct op *op)
 		if (i < 0 || op->at.axes.n != 1)
 			return odd(l, op, "no dim, or several axes");
 		mv->m.part_axis = op->at.axes.a[0];
-		mv->m.part = cap_of(l->m, dim_size(l->m, op->at.dim), &out->sh.on[i]) * stride_in(l->m, in, op->at.dim);
+		mv->m.part = cap_of(l->m, op->at.dim, &out->sh.on[i]) * stride_in(l->m, in, op->at.dim);
 		return true;
 	}
 	struct instr *i = emit(l, I_COMM, op);

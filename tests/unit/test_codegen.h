@@ -75,7 +75,7 @@ static int64_t list_elements(struct world *w, const struct value *v, const int *
 	struct extent x[MAX_DIMS];
 
 	for (int i = 0; i < v->nd; i++) {
-		x[i] = extent_of(w->m, dim_size(w->m, v->d[i]), &v->sh.on[i], coord);
+		x[i] = extent_of(w->m, v->d[i], &v->sh.on[i], coord);
 		if (!x[i].valid)
 			return 0;
 	}
@@ -311,7 +311,7 @@ static void run_kernel(struct world *w, const struct kernel_sig *s, void **local
 	for (uint32_t i = 0; i < op->nout; i++)
 		out[i] = local[op->out[i]->id] = local_new(w, op->out[i]);
 	for (int i = 0; i < s->next; i++) {
-		struct extent x = extent_of(w->m, dim_size(w->m, s->ext[i].d), &s->ext[i].on, coord);
+		struct extent x = extent_of(w->m, s->ext[i].d, &s->ext[i].on, coord);
 
 		from[i] = x.start;
 		valid[i] = x.valid;

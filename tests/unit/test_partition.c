@@ -357,14 +357,14 @@ static void padding(void **state)
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {
-		struct extent e = extent_of(m, 10, &two, (int[]){ i / 2, i % 2, 0 });
+		struct extent e = extent_of(m, d[0], &two, (int[]){ i / 2, i % 2, 0 });
 
 		assert_int_equal(e.start, want10[i][0]);
 		assert_int_equal(e.valid, want10[i][1]);
 		assert_int_equal(e.cap, 3);
 	}
 	for (int i = 0; i < 8; i++) {
-		struct extent e = extent_of(m, 9, &eight, (int[]){ 0, 0, i });
+		struct extent e = extent_of(m, d[1], &eight, (int[]){ 0, 0, i });
 
 		assert_int_equal(e.valid, i < 4 ? 2 : i == 4);
 		assert_int_equal(e.cap, 2);
@@ -373,7 +373,7 @@ static void padding(void **state)
 	struct sharding from = { .on = { two, eight } }, to = { .on = { { .n = 1, .a = { 0 } } } };
 	struct chain c = reshard_best(m, 2, d, F32, &from, &to);
 	assert_int_equal(c.n, 2);
-	assert_int_equal(cap_of(m, 10, &c.step[1].sh.on[0]), 5);
+	assert_int_equal(cap_of(m, d[0], &c.step[1].sh.on[0]), 5);
 	assert_true(run_chain(mem, m, 2, d, &from, &c));
 	arena_free(mem);
 }

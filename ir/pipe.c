@@ -1,0 +1,176 @@
+/* ir/pipe.c - the cut of a pipeline: which iterations and which glue a stage has.
+ *
+ * The iterations of the pipelined repeats, in file order, are one chain. Chunk g runs those from end[g-1]
+ * up to end[g]. Places along the chain are numbered: 2k is the glue before repeat k, 2k + 1 repeat k
+ * itself, 2n the glue behind the last of n. */
+#include "ir/ir.h"
+
+const char *const order_name[NORDER] = { "gpipe", "1f1b", "interleaved", "zb_h1", "zb_v" };
+
+int pipe_axis(const struct module *m)
+{
+	for (uint32_t i = 0; m->pipe.user >= 0 && i < m->axes.n; i++)
+		if (!m->axes.at[i].time && m->axes.at[i].user == m->pipe.user)
+			return m->axes.at[i].size > 1 ? (int)i : -1;
+	return -1;
+}
+
+int pipe_stages(const struct module *m)
+{
+	return m->pipe.user < 0 ? 1 : m->mesh.at[m->pipe.user].size;
+}
+
+int pipe_chunks(const struct module *m)
+{
+	return pipe_stages(m) * (m->pipe.chunks > 0 ? m->pipe.chunks : 1);
+}
+
+int pipe_stage(const struct module *m, int g)
+{
+	int p = pipe_stages(m);
+
+	return m->pipe.order == ORDER_ZB_V && g >= p ? 2 * p - 1 - g : g % p;
+}
+
+static int loop_no(const struct module *m, dimid d)
+{
+	for (uint32_t i = 0; i < m->pipe.loops.n; i++)
+		if (m->pipe.loops.at[i] == d)
+			return (int)i;
+	return -1;
+}
+
+bool is_staged(const struct module *m, dimid d)
+{
+	return m->pipe.end.n && loop_no(m, d) >= 0;
+}
+
+/* Where repeat k begins in the chain. */
+static int64_t chain_start(const struct module *m, int k)
+{
+	int64_t at = 0;
+
+	for (int i = 0; i < k; i++)
+		at += dim_size(m, m->pipe.loops.at[i]);
+	return at;
+}
+
+static int64_t clamp(int64_t x, int64_t most)
+{
+	return x < 0 ? 0 : x > most ? most : x;
+}
+
+struct trips pipe_trips(const struct module *m, dimid d, int g)
+{
+	int k = loop_no(m, d);
+	int64_t start = chain_start(m, k), n = dim_size(m, d);
+
+	return (struct trips){ clamp((g ? m->pipe.end.at[g - 1] : 0) - start, n), clamp(m->pipe.end.at[g] - start, n) };
+}
+
+int64_t pipe_rows(const struct module *m, dimid d, int stage)
+{
+	int64_t rows = 0;
+
+	for (int g = 0; g < pipe_chunks(m); g++)
+		if (pipe_stage(m, g) == stage) {
+			struct trips t = pipe_trips(m, d, g);
+
+			rows += t.hi - t.lo;
+		}
+	return rows;
+}
+
+int64_t pipe_row(const struct module *m, dimid d, int g)
+{
+	int64_t row = 0;
+
+	for (int i = 0; i < g; i++)
+		if (pipe_stage(m, i) == pipe_stage(m, g)) {
+			struct trips t = pipe_trips(m, d, i);
+
+			row += t.hi - t.lo;
+		}
+	return row;
+}
+
+struct extent pipe_extent(const struct module *m, dimid d, int stage)
+{
+	struct extent e = { 0, 0, 0 };
+
+	for (int s = 0; s < pipe_stages(m); s++) {
+		int64_t rows = pipe_rows(m, d, s);
+
+		e.start += s < stage ? rows : 0;
+		e.valid = s == stage ? rows : e.valid;
+		e.cap = rows > e.cap ? rows : e.cap;
+	}
+	return e;
+}
+
+int pipe_chunk_of(const struct module *m, dimid d, int64_t index)
+{
+	int g = 0;
+
+	while (pipe_trips(m, d, g).hi <= index)
+		g++;
+	return g;
+}
+
+int64_t pipe_position(const struct module *m, dimid d, int64_t index)
+{
+	int g = pipe_chunk_of(m, d, index);
+
+	return pipe_extent(m, d, pipe_stage(m, g)).start + pipe_row(m, d, g) + index - pipe_trips(m, d, g).lo;
+}
+
+int64_t pipe_index(const struct module *m, dimid d, int64_t position)
+{
+	int64_t at = 0;
+
+	for (int s = 0; s < pipe_stages(m); s++)
+		for (int g = 0; g < pipe_chunks(m); g++) {
+			if (pipe_stage(m, g) != s)
+				continue;
+			struct trips t = pipe_trips(m, d, g);
+			if (position < at + t.hi - t.lo)
+				return t.lo + position - at;
+			at += t.hi - t.lo;
+		}
+	die("position %lld of '%s' is on no stage", (long long)position, m->dims.at[d].name);
+}
+
+bool pipe_runs(const struct module *m, int g, int place)
+{
+	int n = (int)m->pipe.loops.n, k = place / 2;
+
+	if (place % 2) {
+		struct trips t = pipe_trips(m, m->pipe.loops.at[k], g);
+
+		return t.hi > t.lo;
+	}
+	if (k == 0)
+		return g == 0;
+	if (k == n)
+		return g == pipe_chunks(m) - 1;
+	return pipe_chunk_of(m, m->pipe.loops.at[k], 0) == g;
+}
+
+int64_t pipe_places(const struct module *m, int stage)
+{
+	int64_t bits = 0;
+
+	for (int g = 0; g < pipe_chunks(m); g++)
+		for (int p = 0; pipe_stage(m, g) == stage && p <= 2 * (int)m->pipe.loops.n; p++)
+			bits |= pipe_runs(m, g, p) ? 1ll << p : 0;
+	return bits;
+}
+
+int pipe_first_stage(const struct module *m, int64_t places)
+{
+	int s = 0;
+
+	while (s + 1 < pipe_stages(m) && !(pipe_places(m, s) & places))
+		s++;
+	return s;
+}
