@@ -301,6 +301,8 @@ static bool run_block(struct eval *e, const struct block *block)
 	for (const struct op *op = block->first; op; op = op->next) {
 		if (!run_op(e, op))
 			return false;
+		if (block == &e->m->top)
+			ev_forget_absent(e, op);
 		if (e->watch)
 			show(e, op);
 		drop_read(e, op);
@@ -344,6 +346,27 @@ static bool kernel(struct eval *e, const struct op *op)
 	return true;
 }
 
+/* Iteration i is on one stage; in the loop all stages have its slice. */
+static bool slice_stage(struct eval *e, const struct op *op, struct held *s, struct held *o, int64_t i,
+			int64_t stride, bool into_stack)
+{
+	int g = pipe_chunk_of(e->m, op->at.dim, i), stage = pipe_stage(e->m, g), axis = pipe_axis(e->m);
+	int64_t row = pipe_row(e->m, op->at.dim, g) + i - pipe_trips(e->m, op->at.dim, g).lo;
+	bool ok;
+
+	e->only = stage;
+	ok = into_stack ? ev_copy(e, op, s, row * stride, o, 0, op->at.dim) :
+			  ev_copy(e, op, o, 0, s, row * stride, op->at.dim);
+	e->only = -1;
+	for (int c = 0; ok && !into_stack && c < e->ncoord; c++) {
+		int from = c + (stage - ev_stage(e, c)) * e->step_of[axis];
+
+		if (from != c)
+			memcpy(ev_at(o, c), ev_at(o, from), (size_t)o->count * sizeof *o->x);
+	}
+	return ok;
+}
+
 /* One iteration of a stacked tensor against a value without the repeat's dim. */
 static bool slice(struct eval *e, const struct op *op, const struct value *stacked, const struct value *one,
 		  int64_t i, bool into_stack)
@@ -358,13 +381,21 @@ static bool slice(struct eval *e, const struct op *op, const struct value *stack
 		return false;
 	if (pos < 0 || stacked->nd != one->nd + 1 || has_dim(one, op->at.dim))
 		return ev_fail(e, op, "%%%u is no iteration of %%%u", one->id, stacked->id);
-	if (a->on[pos].n)
+	if (a->on[pos].n && !is_staged(e->m, op->at.dim))
 		return ev_fail(e, op, "%%%u is split along the repeat", stacked->id);
 	if ((a->sum ^ b->sum) & ~(into_stack ? time : 0) || a->max != b->max)
 		return ev_fail(e, op, "%%%u and %%%u have other pending axes", one->id, stacked->id);
+	if (a->on[pos].n)
+		return slice_stage(e, op, s, o, i, s->stride[pos], into_stack);
 	if (into_stack)
 		return ev_copy(e, op, s, i * s->stride[pos], o, 0, op->at.dim);
 	return ev_copy(e, op, o, 0, s, i * s->stride[pos], op->at.dim);
+}
+
+/* Does each stage carry a value of its own, that the iterations of others leave alone? */
+static bool is_local(const struct eval *e, const struct op *op, int64_t k)
+{
+	return e->local && HAS(op, local) && k < 63 && (op->at.local >> k & 1) && pipe_axis(e->m) >= 0;
 }
 
 /* Carried values pass through the results: arguments and yields may be one and the same. */
@@ -374,16 +405,22 @@ static bool iteration(struct eval *e, const struct op *op, int64_t i)
 	int64_t nc = op->at.ncarry, first = nc + op->at.nwith;
 
 	for (int64_t k = 0; k < nc; k++)
-		if (!cross(e, op, body->args.at[k], op->out[k], 0))
+		if (!cross(e, op, body->args.at[k], op->out[k], is_local(e, op, k) ? 1u << pipe_axis(e->m) : 0))
 			return false;
 	for (uint32_t k = (uint32_t)first; k < op->nin; k++)
 		if (!slice(e, op, op->in[k], body->args.at[k], i, false))
 			return false;
 	if (!run_block(e, body))
 		return false;
-	for (int64_t k = 0; k < nc; k++)
-		if (!cross(e, op, op->out[k], body->yields.at[k], 0))
+	for (int64_t k = 0; k < nc; k++) {
+		bool local = is_local(e, op, k), ok;
+
+		e->only = local ? pipe_stage(e->m, pipe_chunk_of(e->m, op->at.dim, i)) : -1;
+		ok = cross(e, op, op->out[k], body->yields.at[k], local ? 1u << pipe_axis(e->m) : 0);
+		e->only = -1;
+		if (!ok)
 			return false;
+	}
 	for (uint32_t k = (uint32_t)nc; k < op->nout; k++)
 		if (!slice(e, op, op->out[k], body->yields.at[k], i, true))
 			return false;
@@ -403,7 +440,7 @@ static bool repeat(struct eval *e, const struct op *op)
 	    body->yields.n != op->nout)
 		return ev_fail(e, op, "the body does not fit");
 	for (int64_t k = 0; k < nc; k++)
-		if (!cross(e, op, op->out[k], op->in[k], 0))
+		if (!cross(e, op, op->out[k], op->in[k], is_local(e, op, k) ? 1u << pipe_axis(e->m) : 0))
 			return false;
 	for (int64_t k = nc; k < nc + nw; k++)
 		if (!cross(e, op, body->args.at[k], op->in[k], 0))
@@ -490,6 +527,7 @@ bool eval_step(struct eval *e, int64_t step, bool training, const struct eval_wa
 	e->step = step;
 	e->training = training;
 	e->frame = NULL;
+	e->only = -1;
 	e->why = NULL;
 	e->ntab = e->m->next_id;
 	e->tab = NEWN(e->scratch, struct held, e->ntab ? e->ntab : 1);

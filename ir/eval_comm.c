@@ -129,6 +129,20 @@ static const char *coord_text(const struct eval *e, int c, uint32_t bits)
 	return t.n ? t.s : "0";
 }
 
+/* The first coordinate that holds what c does; -1: c holds nothing, as its stage has no part in v. */
+static int origin_of(const struct eval *e, const struct value *v, int c, uint32_t bits)
+{
+	int axis = pipe_axis(e->m), first = origin(e, c, bits);
+
+	if (axis < 0 || !e->local || !v->def || !ev_where(e, v->def))
+		return first;
+	if (ev_absent(e, v->def, c))
+		return -1;
+	if (bits >> axis & 1)
+		first += pipe_first_stage(e->m, v->def->at.where) * e->step_of[axis];
+	return first;
+}
+
 const char *ev_replicas(struct eval *e, const struct held *h)
 {
 	uint32_t free = ~used_axes(e, h->v);
@@ -139,9 +153,9 @@ const char *ev_replicas(struct eval *e, const struct held *h)
 	nest_dims(&n, h->v);
 	nest_ptr(&n, h);
 	for (int c = 0; c < e->ncoord; c++) {
-		int first = origin(e, c, free);
+		int first = origin_of(e, h->v, c, free);
 
-		if (first == c || !walk_begin(e, NULL, &n, c, &w))
+		if (first == c || first < 0 || !walk_begin(e, NULL, &n, c, &w))
 			continue;
 		while (walk_row(&w))
 			for (int64_t i = 0; i < walk_n(&w); i++) {
@@ -204,7 +218,7 @@ const char *ev_join(struct eval *e, const struct held *h, const dimid *order, do
 	for (int64_t i = 0; i < count; i++)
 		whole[i] = mode == ADD ? 0 : mode == SET ? NAN : -INFINITY;
 	for (int c = 0; c < e->ncoord; c++) {
-		if (origin(e, c, free) != c || !walk_begin(e, NULL, &n, c, &w))
+		if (origin_of(e, h->v, c, free) != c || !walk_begin(e, NULL, &n, c, &w))
 			continue;
 		int64_t base = whole_base(&n, &w);
 		while (walk_row(&w))
@@ -293,6 +307,8 @@ static bool combine(struct eval *e, const struct op *op, const struct held *in, 
 			struct box b;
 			int64_t n = box_of(out, c, in, s, &b);
 
+			if (ev_absent(e, op, s))
+				continue;
 			if (n != valid_count(out, c))
 				return ev_fail(e, op, "coordinate %d holds %lld elements of the result at %d, "
 					       "which has %lld", s, (long long)n, c, (long long)valid_count(out, c));
@@ -302,17 +318,26 @@ static bool combine(struct eval *e, const struct op *op, const struct held *in, 
 	return true;
 }
 
+/* Of stages: does coordinate c give what it holds? Of parts all do, else the first that holds the value. */
+static bool from_here(const struct eval *e, const struct op *op, int c)
+{
+	int stage = ev_stage(e, c);
+
+	return op->at.form ? pipe_places(e->m, stage) & op->at.from : stage == pipe_first_stage(e->m, op->at.from);
+}
+
 static bool to_partial(struct eval *e, const struct op *op, const struct held *in, const struct held *out,
 		       uint32_t bits, bool max)
 {
 	if (!ev_fill(e, op, out, max ? -INFINITY : 0))
 		return false;
 	for (int c = 0; c < e->ncoord; c++) {
+		bool here = HAS(op, from) ? from_here(e, op, c) : origin(e, c, bits) == c;
 		struct box b;
 
 		if (box_of(out, c, in, c, &b) != valid_count(out, c))
 			return ev_fail(e, op, "the shapes differ");
-		if (origin(e, c, bits) == c && valid_count(out, c))
+		if (here && valid_count(out, c))
 			box_put(&b, 0, ev_at(out, c) + b.to, ev_at(in, c) + b.from, SET);
 	}
 	return true;
@@ -374,7 +399,7 @@ static bool pending_fits(struct eval *e, const struct op *op, uint32_t bits)
 		owed &= ~bits;
 		break;
 	case OP_TO_PARTIAL:
-		if ((used_axes(e, op->in[0]) & bits))
+		if (HAS(op, form) && op->at.form ? (owed & bits) != bits : used_axes(e, op->in[0]) & bits)
 			return ev_fail(e, op, "the axis is in use");
 		owed |= bits;
 		break;
@@ -394,6 +419,8 @@ bool ev_comm(struct eval *e, const struct op *op)
 		return false;
 	if (!same_dims(in->v, out->v))
 		return ev_fail(e, op, "the dims of operand and result differ");
+	if (!e->local && op->code == OP_TO_PARTIAL)
+		return ev_copy(e, op, ev_make(e, op->out[0]), 0, in, 0, NODIM);
 	if (!e->local)
 		return ev_fail(e, op, "a collective in a module that is not partitioned");
 	if (!lists_fit(e, op) || !pending_fits(e, op, bits))

@@ -52,6 +52,7 @@ struct eval {
 	int64_t step;
 	bool training;
 	const struct frame *frame;
+	int only;              /* the stage that ev_copy writes to; -1: all */
 	struct held *tab;      /* by value.id */
 	uint32_t ntab;
 	/* the grid */
@@ -100,6 +101,11 @@ static inline double *ev_at(const struct held *h, int c)
 {
 	return h->x + (size_t)c * (size_t)h->count;
 }
+
+int ev_stage(const struct eval *e, int c);
+bool ev_where(const struct eval *e, const struct op *op);          /* is it run on some stages only? */
+bool ev_absent(const struct eval *e, const struct op *op, int c);  /* not on c's */
+void ev_forget_absent(struct eval *e, const struct op *op);
 
 void nest_init(struct nest *n);
 void nest_dims(struct nest *n, const struct value *v);    /* adds the dims that it lacks */

@@ -61,6 +61,40 @@ void ev_coords(const struct eval *e, int c, int *coord)
 		coord[i] = c / e->step_of[i] % e->size[i];
 }
 
+/* -- stages -- */
+
+int ev_stage(const struct eval *e, int c)
+{
+	int axis = pipe_axis(e->m);
+
+	return axis < 0 || !e->local ? 0 : c / e->step_of[axis] % e->size[axis];
+}
+
+/* Does op run on some stages only, for good? In forward and backward what it makes travels on; here all
+ * stages make it again. */
+bool ev_where(const struct eval *e, const struct op *op)
+{
+	return e->local && pipe_axis(e->m) >= 0 && HAS(op, where) &&
+	       (op->phase == EPILOGUE || op->code == OP_ACCUMULATE);
+}
+
+bool ev_absent(const struct eval *e, const struct op *op, int c)
+{
+	return ev_where(e, op) && !(pipe_places(e->m, ev_stage(e, c)) & op->at.where);
+}
+
+/* What a stage does not run it does not have. */
+void ev_forget_absent(struct eval *e, const struct op *op)
+{
+	for (int c = 0; c < e->ncoord; c++)
+		for (uint32_t i = 0; i < op->nout && ev_absent(e, op, c); i++) {
+			struct held *h = &e->tab[op->out[i]->id];
+
+			for (int64_t k = 0; h->x && k < h->count; k++)
+				h->x[c * h->count + k] = NAN;
+		}
+}
+
 /* -- local tensors -- */
 
 const struct sharding *ev_sharding(const struct eval *e, const struct value *v)
@@ -292,6 +326,8 @@ bool ev_copy(struct eval *e, const struct op *op, const struct held *to, int64_t
 	names_without(from, skip, as);
 	nest_ptr_as(&n, from, as);
 	for (int c = 0; c < e->ncoord; c++) {
+		if (e->only >= 0 && ev_stage(e, c) != e->only)
+			continue;
 		if (!walk_begin(e, op, &n, c, &w))
 			return false;
 		while (walk_row(&w)) {

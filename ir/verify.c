@@ -186,7 +186,7 @@ static bool check_place(struct verifier *v, const struct op *op, bool in_kernel)
 		return ver_fail(v, op, "it stands outside of a kernel in a plan");
 	if (v->m->form >= PARTITIONED && (op->code == OP_MINIMIZE || op->code == OP_TRAIN))
 		return ver_fail(v, op, "the optimizer has not run");
-	if (v->m->form < PARTITIONED && c == C_COMM)
+	if (v->m->form < PARTITIONED && c == C_COMM && op->code != OP_TO_PARTIAL)
 		return ver_fail(v, op, "a collective before partition");
 	return true;
 }

@@ -200,7 +200,7 @@ static bool same_sharding(struct verifier *v, const struct op *op, const struct 
 		if (k >= 0)
 			ok = ok && axes_equal(&a->sh.on[i], &b->sh.on[k]);
 		else
-			ok = ok && !a->sh.on[i].n;
+			ok = ok && (!a->sh.on[i].n || (a->sh.on[i].n == 1 && is_staged(v->m, a->d[i])));
 	}
 	return ok || ver_fail(v, op, "%s and %s do not agree", shown(v, a), shown(v, b));
 }
@@ -209,6 +209,7 @@ static bool check_repeat(struct verifier *v, const struct op *op)
 {
 	const struct block *body = op->body;
 	uint32_t ncarry = (uint32_t)op->at.ncarry, time = v->time < 0 ? 0 : 1u << v->time;
+	uint32_t stages = pipe_axis(v->m) < 0 ? 0 : 1u << pipe_axis(v->m);
 	bool ok = true;
 
 	for (uint32_t i = 0; i < op->nin; i++)
@@ -219,9 +220,11 @@ static bool check_repeat(struct verifier *v, const struct op *op)
 
 		if (acc && time && !(y->sh.sum & time))
 			return ver_fail(v, op, "%s is not pending over the microbatches", shown(v, y));
-		ok = same_sharding(v, op, op->out[i], y, acc ? y->sh.sum & ~time : y->sh.sum);
+		uint32_t own = HAS(op, local) && i < 63 && op->at.local >> i & 1 ? stages : 0;
+
+		ok = same_sharding(v, op, op->out[i], y, acc ? y->sh.sum & ~time : y->sh.sum | own);
 		if (ok && i < ncarry)
-			ok = same_sharding(v, op, op->out[i], op->in[i], op->in[i]->sh.sum);
+			ok = same_sharding(v, op, op->out[i], op->in[i], op->in[i]->sh.sum | own);
 	}
 	return ok;
 }
@@ -312,6 +315,8 @@ static bool check_comm(struct verifier *v, const struct op *op)
 		return ver_fail(v, op, "it is over no axis");
 	if (!free && v->time >= 0 && axes_has(a, v->time))
 		return ver_fail(v, op, "a collective over the microbatches");
+	if (op->code == OP_TO_PARTIAL && HAS(op, form) && op->at.form) /* of parts, on the stages of {from} */
+		before = want.sh.sum & bits_of(a) ? 0 : ~0u;
 	if (free && before & bits_of(a))
 		return ver_fail(v, op, "%s has axis %s already", shown(v, op->in[0]), names_of(v, before & bits_of(a)));
 	if (!apply_comm(op, &want) || !same_lists(&want, op->out[0]))

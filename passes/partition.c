@@ -132,7 +132,8 @@ static void part_read(struct part *p, struct op *op)
 		return;
 	b.span = op->span;
 	struct op *new = op_new(&b, OP_READ, 0, NULL, 1);
-	SET(new, buf, op->at.buf);
+	new->has = op->has;
+	new->at = op->at;
 	put_result(p, op->out[0], op_type(&b, new, 0, op->out[0]->dt, op->out[0]->nd, op->out[0]->d), &buf->store);
 	struct info *i = info_of(p, op->out[0]);
 	i->gated = i->weight = buf->role == B_PARAM;
@@ -357,9 +358,9 @@ static void part_accum(struct part *p, struct op *op)
 		to = a.home;
 	else if (a.group.n)
 		to = a.group.at[0].sh;
-	int t = time_axis(p->m);
+	uint32_t last = until_late(p->m);
 	for (uint32_t g = 0; g < a.group.n; g++)
-		to.sum |= a.has_home ? (t >= 0 ? a.group.at[g].sh.sum & 1u << t : 0) : a.group.at[g].sh.sum;
+		to.sum |= a.group.at[g].sh.sum & (a.has_home ? last : ~0u);
 	to.sum &= ~sharding_axes(&to, v->nd);
 	uint32_t owed = 0;
 	for (uint32_t g = 0; g < a.group.n; g++)
@@ -479,6 +480,10 @@ static void reduce_early(struct part *p, const struct value *named, struct value
 	    !reduced_each_microbatch(p->m, named->name + 2))
 		return;
 	struct sharding home = in_order_of(v, named, &named->sh);
+	shardings list = { 0 };
+
+	available(p, v, &list);
+	home.sum |= list.n ? list.at[0].sum & until_late(p->m) : 0;
 	if (t >= 0)
 		home.sum |= 1u << t;
 	get_version(p, v, &home);
@@ -515,7 +520,11 @@ static void part_repeat(struct part *p, struct op *op)
 	for (uint32_t i = 0; i < nc; i++) {
 		new->in[i] = get_version(p, op->in[i], &new->body->args.at[i]->sh);
 		struct value *like = new->body->args.at[i];
-		put_result(p, op->out[i], op_add_out(p->m, new, like), &like->sh);
+		struct sharding sh = like->sh;
+
+		if (HAS(op, local) && op->at.local >> i & 1) /* each stage has its own */
+			sh.sum |= 1u << pipe_axis(p->m);
+		put_result(p, op->out[i], op_add_out(p->m, new, like), &sh);
 	}
 	up->b.before = NULL;
 	SET(new, nwith, (int64_t)s->nwith);
@@ -556,7 +565,26 @@ static void part_accumulate(struct part *p, struct op *op)
 	struct builder b = p->scope->b;
 	b.span = op->span;
 	struct op *new = op_new(&b, OP_ACCUMULATE, 1, &in, 1);
+	new->has = op->has;
+	new->at = op->at;
 	sh.sum &= ~time;
+	put_result(p, v, op_type(&b, new, 0, v->dt, v->nd, v->d), &sh);
+}
+
+/* A value that is on some stages only becomes a sum over all; what else it owes it keeps. */
+static void part_to_partial(struct part *p, struct op *op)
+{
+	shardings list = { 0 };
+	struct builder b = p->scope->b;
+
+	available(p, op->in[0], &list);
+	struct sharding sh = list.n ? list.at[0] : (struct sharding){ .sum = 0 };
+	struct value *v = op->out[0], *in = get_version(p, op->in[0], &sh);
+	b.span = op->span;
+	struct op *new = op_new(&b, op->code, 1, &in, 1);
+	new->has = op->has;
+	new->at = op->at;
+	sh.sum |= 1u << pipe_axis(p->m);
 	put_result(p, v, op_type(&b, new, 0, v->dt, v->nd, v->d), &sh);
 }
 
@@ -581,7 +609,8 @@ static void gate_gradients(struct part *p, struct block *block)
 		for (uint32_t i = 0; i < op->nout; i++) {
 			struct value *v = op->out[i];
 
-			if (op->phase > BACKWARD || !v->placed || !v->name || strncmp(v->name, "d:", 2))
+			if ((op->phase > BACKWARD && op->code != OP_ACCUM) || !v->placed || !v->name ||
+			    strncmp(v->name, "d:", 2))
 				continue;
 			info_of(p, v)->gated = true;
 			info_of(p, v)->gate = v->sh;
@@ -610,6 +639,9 @@ static void part_op(struct part *p, struct op *op)
 	case OP_WRITE:
 	case OP_REPORT:
 		part_sink(p, op);
+		break;
+	case OP_TO_PARTIAL:
+		part_to_partial(p, op);
 		break;
 	case OP_ACCUM:
 		if (op->phase == BACKWARD) {

@@ -94,6 +94,7 @@ typedef VEC(struct sharding) shardings;
 void available(struct part *p, struct value *v, shardings *list);
 void add_version(struct part *p, struct value *old, struct value *val);
 void fix_wild(struct part *p, struct value *v, const struct sharding *sh);
+uint32_t until_late(const struct module *m); /* axes over which a sum may wait for the epilogue: microbatches, stages */
 struct value *rename_root(struct part *p, struct value *v); /* through aliases */
 
 static inline struct work *op_work(const struct op *op) { return op->aux; }

@@ -1,7 +1,7 @@
 /* passes/passes.c - the table of passes and the one driver: run, verify, dump, time.
  *
  *   text -> simplify -> precision -> differentiate -> optimizer -> simplify2   (logical)
- *        -> microbatch -> place                                               (placed)
+ *        -> microbatch -> stages -> place                                     (placed)
  *        -> partition -> fuse                                                 (partitioned)
  *        -> memory                                                            (planned)
  */
@@ -20,6 +20,7 @@ const struct pass passes[] = {
 	{ "optimizer", "write the optimizer as ops on its states", pass_optimizer, LOGICAL, LOGICAL },
 	{ "simplify2", "the same again, on the whole step", pass_simplify, LOGICAL, LOGICAL },
 	{ "microbatch", "cut the step into prologue, forward, backward, epilogue", pass_microbatch, LOGICAL, LOGICAL },
+	{ "stages", "where along the pipeline each op runs", pass_stages, LOGICAL, LOGICAL },
 	{ "place", "arrows to shardings of named values, params and states", pass_place, LOGICAL, PLACED },
 	{ "partition", "a sharding for every value, collectives in between", pass_partition, PLACED, PARTITIONED },
 	{ "fuse", "group ops into kernels", pass_fuse, PARTITIONED, PARTITIONED },

@@ -16,6 +16,7 @@ bool pass_precision(struct module *m, struct diag *d);
 bool pass_differentiate(struct module *m, struct diag *d);
 bool pass_optimizer(struct module *m, struct diag *d);
 bool pass_microbatch(struct module *m, struct diag *d);
+bool pass_stages(struct module *m, struct diag *d);
 bool pass_place(struct module *m, struct diag *d);
 bool pass_partition(struct module *m, struct diag *d);
 bool pass_fuse(struct module *m, struct diag *d);

@@ -126,7 +126,7 @@ static void apply_arrow(const struct module *m, const struct arrow *a, int nd, c
 		int u = a->axes[x], size = m->mesh.at[u].size, lo = 1;
 		bool touched = a->none;
 
-		if (*used >> u & 1)
+		if (*used >> u & 1 || u == m->pipe.user)
 			continue;
 		for (int k = 0; k < a->dims.n && lo < size && !a->none; k++) {
 			int i = 0;
@@ -258,6 +258,8 @@ struct sharding place_by_arrows(const struct module *m, const char *name, int nd
 	for (int i = 0; i < nd; i++) {
 		if (batch_in_time && t >= 0 && d[i] == m->batch)
 			axes_push(&sh.on[i], t);
+		if (is_staged(m, d[i]) && pipe_axis(m) >= 0)
+			axes_push(&sh.on[i], pipe_axis(m));
 		for (int k = 0; k < p.n[i]; k++)
 			push_piece(m, &sh.on[i], &p.at[i][k]);
 	}
@@ -426,6 +428,14 @@ static void find_loops(struct module *m, const struct block *block)
 	}
 }
 
+/* Sums over stages are over the axis by its number in the refined mesh. */
+static void find_sums(struct module *m)
+{
+	for (struct op *op = m->top.first; op; op = op->next)
+		if (op->code == OP_TO_PARTIAL)
+			op->at.axes = (struct axes){ .n = 1, .a = { (uint8_t)pipe_axis(m) } };
+}
+
 bool pass_place(struct module *m, struct diag *d)
 {
 	struct cuts c = { { 0 }, { { 0 } } };
@@ -433,6 +443,7 @@ bool pass_place(struct module *m, struct diag *d)
 	find_loops(m, &m->top);
 	if (!refine_mesh(m, &c, d))
 		return false;
+	find_sums(m);
 	for (uint32_t i = 0; i < m->bufs.n; i++)
 		place_buffer(m, m->bufs.at[i]);
 	place_block(m, &m->top);

@@ -149,10 +149,7 @@ static double later_seconds(struct part *p, struct value *v, uint32_t axes, doub
 
 void sink(struct part *p, struct value *v, uint32_t axes)
 {
-	int t = time_axis(p->m);
-
-	if (t >= 0)
-		axes &= ~(1u << t);
+	axes &= ~until_late(p->m);
 	if (!axes || !v->nd || p->scope->b.phase != BACKWARD)
 		return;
 	double now = reduce_seconds(p, v, axes), later = later_seconds(p, v, axes, now, 0);

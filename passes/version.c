@@ -32,6 +32,13 @@ static struct value *made(const struct info *i, const struct value *v, const str
 	return NULL;
 }
 
+uint32_t until_late(const struct module *m)
+{
+	int t = time_axis(m), s = pipe_axis(m);
+
+	return (t < 0 ? 0 : 1u << t) | (s < 0 ? 0 : 1u << s);
+}
+
 /* -- shardings seen through renames and loops -- */
 
 static dimid renamed_from(const struct op *op, dimid d)
@@ -63,15 +70,17 @@ static struct sharding after_rename(const struct value *v, const struct sharding
 	return r;
 }
 
-/* Between a slice (nd dims) and the whole it is cut from along `dim`. */
-static struct sharding with_dim(const struct value *whole, const struct value *slice, dimid dim,
-				const struct sharding *sh)
+/* Between a slice (nd dims) and the whole it is cut from along `dim`: a pipeline cuts it, nothing else. */
+static struct sharding with_dim(const struct module *m, const struct value *whole, const struct value *slice,
+				dimid dim, const struct sharding *sh)
 {
 	struct sharding r = { .sum = sh->sum, .max = sh->max };
 
 	for (int i = 0; i < whole->nd; i++)
 		if (whole->d[i] != dim)
 			r.on[i] = sh->on[dim_pos(slice, whole->d[i])];
+		else if (is_staged(m, dim))
+			axes_push(&r.on[i], pipe_axis(m));
 	return r;
 }
 
@@ -131,7 +140,7 @@ static void available_from(struct part *p, struct value *v, const struct info *i
 		} else if (i->how == H_OVER) {
 			sh = without_dim(i->from, v, &from.at[k]);
 		} else if (i->how == H_STACKED) {
-			sh = with_dim(v, i->from, v->def->at.dim, &from.at[k]);
+			sh = with_dim(p->m, v, i->from, v->def->at.dim, &from.at[k]);
 			if (acc_result(v))
 				sh.sum &= ~time_bit(p);
 		} else {
@@ -271,6 +280,8 @@ static struct value *emit_step(struct part *p, struct value *old, struct value *
 	b.of = NULL;
 	struct op *op = op_new(&b, r->code, 1, &val, 1);
 	SET(op, axes, r->axes);
+	if (b.phase == EPILOGUE && old->def && HAS(old->def, where))
+		SET(op, where, old->def->at.where); /* where the value is */
 	if (r->dim != NODIM)
 		SET(op, dim, r->dim);
 	if (r->to != NODIM)
@@ -330,7 +341,7 @@ static struct value *exact(struct part *p, struct value *v, const struct shardin
 
 static struct value *exact_over(struct part *p, struct value *v, struct info *i, const struct sharding *sh)
 {
-	struct sharding whole = with_dim(i->from, v, i->scope->old->at.dim, sh);
+	struct sharding whole = with_dim(p->m, i->from, v, i->scope->old->at.dim, sh);
 	struct value *outer = exact(p, i->from, &whole);
 	struct value *arg = add_arg(p, i->scope, i->scope->new->nin, outer, v);
 

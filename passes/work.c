@@ -89,15 +89,29 @@ struct sharding work_result(const struct module *m, const struct op *op, const s
 	return sh;
 }
 
-/* -- the time axis: no choice, a microbatch is what there is -- */
+/* -- the time axis and the pipeline's: no choice, a microbatch is what there is, and a stage -- */
+
+/* What is pending over axis a stays so. */
+static void pass_on(struct part *p, const struct op *op, struct work *w, int a)
+{
+	for (uint32_t i = 0; i < op->nin; i++) {
+		shardings list = { 0 };
+
+		available(p, op->in[i], &list);
+		if (list.n && list.at[0].sum >> a & 1)
+			w->pass[a] |= op_linear(op, i);
+	}
+}
 
 static void set_time(struct part *p, const struct op *op, struct work *w)
 {
 	int t = time_axis(p->m);
 
-	if (t < 0 || (op->phase != FORWARD && op->phase != BACKWARD))
+	if (op->phase != FORWARD && op->phase != BACKWARD)
 		return;
-	struct axes *l = work_on(w, p->m->batch);
+	if (pipe_axis(p->m) >= 0)
+		pass_on(p, op, w, pipe_axis(p->m));
+	struct axes *l = t < 0 ? NULL : work_on(w, p->m->batch);
 	if (l) {
 		struct axes with = { .n = 1, .a = { (uint8_t)t } };
 
@@ -105,14 +119,8 @@ static void set_time(struct part *p, const struct op *op, struct work *w)
 			if (l->a[i] != t)
 				axes_push(&with, l->a[i]);
 		*l = with;
-		return;
-	}
-	for (uint32_t i = 0; i < op->nin; i++) {
-		shardings list = { 0 };
-
-		available(p, op->in[i], &list);
-		if (list.n && list.at[0].sum >> t & 1)
-			w->pass[t] |= op_linear(op, i);
+	} else if (t >= 0) {
+		pass_on(p, op, w, t);
 	}
 }
 
@@ -539,7 +547,8 @@ struct work choose_work(struct part *p, struct op *op)
 	for (uint32_t a = 0; a < p->m->axes.n; a++) {
 		struct options o;
 
-		if (p->m->axes.at[a].time || p->m->axes.at[a].size == 1)
+		if (p->m->axes.at[a].time || p->m->axes.at[a].size == 1 ||
+		    ((int)a == pipe_axis(p->m) && (op->phase == FORWARD || op->phase == BACKWARD)))
 			continue;
 		o = axis_options(p, op, (int)a, s.have);
 		if (o.n == 1)

@@ -1,0 +1,229 @@
+/* passes/late_stages.c - on which stages the ops of the epilogue run.
+ *
+ * A value is where its op ran: what is accumulated at a place is on the stages that run that place, a param
+ * where it is held, what is stacked along a repeat everywhere (each stage has its rows). An op runs where all
+ * its operands are. Where its result is wanted on more stages, or operands are on different ones, these
+ * become sums over the pipeline's axis, zero but on their stage (to_partial {from}), which the partitioner
+ * reduces like any other: the global norm is one all-reduce. */
+#include "passes/stages.h"
+
+struct value *to_sum(struct builder *b, struct value *x, int64_t from, int64_t to, bool partial)
+{
+	struct op *op = op_new(b, OP_TO_PARTIAL, 1, &x, 1);
+	struct axes on = { .n = 1, .a = { (uint8_t)pipe_axis(b->m) } };
+	struct value *v = op_type(b, op, 0, x->dt, x->nd, x->d);
+
+	SET(op, axes, on);
+	SET(op, from, from);
+	SET(op, form, partial);
+	if (to != EVERYWHERE)
+		SET(op, where, to);
+	v->kind = x->kind;
+	v->span = x->span;
+	return v;
+}
+
+static struct op *first_late(struct stages *s)
+{
+	struct op *op = s->m->top.first;
+
+	while (op && op->phase != EPILOGUE)
+		op = op->next;
+	return op;
+}
+
+/* -- gradients that were accumulated in parts -- */
+
+static struct value *add_parts(struct stages *s, struct builder *b, const struct value *whole, int64_t to)
+{
+	const struct spot *x = spot_of(s, whole);
+	struct value **in = NEWN(s->m->mem, struct value *, x->parts.n);
+
+	for (uint32_t i = 0; i < x->parts.n; i++)
+		in[i] = to_sum(b, x->parts.at[i].v, 1ll << x->parts.at[i].place, to, x->parts.at[i].partial);
+	struct op *sum = op_new(b, OP_ACCUM, x->parts.n, in, 1);
+	struct value *v = op_type(b, sum, 0, whole->dt, whole->nd, whole->d);
+	if (to != EVERYWHERE)
+		SET(sum, where, to);
+	v->kind = whole->kind;
+	v->name = whole->name;
+	v->span = whole->span;
+	spot_of(s, v)->there = to;
+	return v;
+}
+
+static void join_parts(struct stages *s)
+{
+	struct op *late = first_late(s);
+
+	for (struct op *op = s->m->top.first, *next; op; op = next) {
+		const struct spot *x = op->nout ? spot_of(s, op->out[0]) : NULL;
+
+		next = op->next;
+		if (op->phase != BACKWARD || !x->parts.n || x->parts.at[0].v == op->out[0])
+			continue;
+		if (op->code == OP_ACCUMULATE && late) {
+			struct value *old = op->out[0];
+			const char *param = old->name && strncmp(old->name, "d:", 2) == 0 ? old->name + 2 : NULL;
+			const struct buffer *p = param ? find_buffer(s->m, param) : NULL;
+			struct builder b = { s->m, &s->m->top, late, EPILOGUE, op->span, NULL };
+
+			replace_uses(&s->m->top, old, add_parts(s, &b, old, p && p->where ? p->where : EVERYWHERE));
+		}
+	}
+	for (struct op *op = s->m->top.last, *prev; op; op = prev) { /* what the parts stand in for */
+		const struct spot *x = op->nout ? spot_of(s, op->out[0]) : NULL;
+
+		prev = op->prev;
+		if (op->phase == BACKWARD && x->parts.n && x->parts.at[0].v != op->out[0])
+			op_unlink(op);
+	}
+}
+
+/* -- where values are, and where they are wanted -- */
+
+static int64_t where_of(const struct op *op)
+{
+	return HAS(op, where) ? op->at.where : EVERYWHERE;
+}
+
+static bool stacked(const struct stages *s, const struct value *v)
+{
+	for (int i = 0; i < v->nd; i++)
+		if (is_staged(s->m, v->d[i]))
+			return true;
+	return false;
+}
+
+static int64_t buffer_where(const struct stages *s, const char *name)
+{
+	const struct buffer *b = find_buffer(s->m, name);
+
+	return b && b->where ? b->where : EVERYWHERE;
+}
+
+static int64_t there(struct stages *s, const struct value *v)
+{
+	const struct op *op = v->def;
+
+	if (op->phase == EPILOGUE)
+		return spot_of(s, v)->there;
+	if (stacked(s, v))
+		return EVERYWHERE;
+	return where_of(op);
+}
+
+static void find_wanted(struct stages *s)
+{
+	for (struct op *op = s->m->top.last; op && op->phase == EPILOGUE; op = op->prev) {
+		int64_t wanted = op->code == OP_WRITE ? buffer_where(s, op->at.buf) : 0;
+
+		for (uint32_t i = 0; i < op->nout; i++)
+			wanted |= spot_of(s, op->out[i])->wanted;
+		for (uint32_t i = 0; i < op->nin; i++)
+			spot_of(s, op->in[i])->wanted |= wanted;
+	}
+}
+
+static bool is_const(const struct value *v)
+{
+	return v->def && v->def->code == OP_CONST;
+}
+
+struct meeting {
+	int64_t all;          /* stages that have all operands */
+	bool apart, mixed;    /* operands are on different stages; some everywhere, some not */
+};
+
+static struct meeting meet(struct stages *s, const struct op *op)
+{
+	struct meeting x = { EVERYWHERE, false, false };
+	bool whole = false;
+
+	for (uint32_t i = 0; i < op->nin; i++) {
+		int64_t t = there(s, op->in[i]);
+
+		if (t == EVERYWHERE) {
+			whole |= !is_const(op->in[i]);
+			continue;
+		}
+		x.apart |= x.all != EVERYWHERE && x.all != t;
+		x.all &= t;
+	}
+	x.mixed = whole && x.all != EVERYWHERE;
+	return x;
+}
+
+static bool covers(int64_t have, int64_t wanted)
+{
+	return !(wanted & ~have);
+}
+
+/* Operands that are not on all these stages become sums over them. */
+static void spread_operands(struct stages *s, struct op *op, int64_t to)
+{
+	struct builder b = { s->m, op->home, op, EPILOGUE, op->span, NULL };
+
+	for (uint32_t i = 0; i < op->nin; i++) {
+		int64_t t = there(s, op->in[i]);
+
+		if (covers(t, to))
+			continue;
+		op->in[i] = to_sum(&b, op->in[i], t, to, false);
+		spot_of(s, op->in[i])->there = to;
+	}
+}
+
+static void spread_result(struct stages *s, struct op *op, struct value *v)
+{
+	struct builder b = { s->m, op->home, op->next, EPILOGUE, op->span, NULL };
+	struct value *all = to_sum(&b, v, spot_of(s, v)->there, EVERYWHERE, false);
+
+	replace_uses(op->home, v, all);
+	all->def->in[0] = v;
+	spot_of(s, all)->there = EVERYWHERE;
+	spot_of(s, all)->wanted = spot_of(s, v)->wanted;
+}
+
+static bool place_late_op(struct stages *s, struct op *op)
+{
+	struct meeting x = meet(s, op);
+	int64_t wanted = op->code == OP_WRITE ? buffer_where(s, op->at.buf) : 0;
+
+	for (uint32_t i = 0; i < op->nout; i++)
+		wanted |= spot_of(s, op->out[i])->wanted;
+	if (op->code == OP_REPEAT && stage_loop(s, op) >= 0 && op->at.ncarry) {
+		diag_error(s->d, op->span, "what the iterations of '%s' carry on once a step can't be cut into stages",
+			   s->m->dims.at[op->at.dim].name);
+		return false;
+	}
+	if ((x.apart && (!x.all || !covers(x.all, wanted))) ||
+	    (!covers(x.all, wanted) && (op->code == OP_WRITE || (x.mixed && opinfo[op->code].linear == L_ALL)))) {
+		x.all = wanted ? wanted : EVERYWHERE;
+		spread_operands(s, op, x.all);
+	}
+	if (op->code == OP_READ)
+		x.all = buffer_where(s, op->at.buf);
+	if (op->code != OP_TO_PARTIAL && x.all != EVERYWHERE)
+		SET(op, where, x.all);
+	for (uint32_t i = 0; i < op->nout; i++) {
+		struct value *v = op->out[i];
+
+		spot_of(s, v)->there = op->code == OP_TO_PARTIAL ? where_of(op) : x.all;
+		if (op->code != OP_READ && op->code != OP_TO_PARTIAL && !covers(spot_of(s, v)->there, wanted))
+			spread_result(s, op, v);
+	}
+	return true;
+}
+
+bool place_late(struct stages *s)
+{
+	join_parts(s);
+	find_wanted(s);
+	for (struct op *op = first_late(s), *next; op; op = next) {
+		next = op->next;
+		if (!place_late_op(s, op))
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,505 @@
+/* passes/stages.c - where along the pipeline things happen, before anything is placed.
+ *
+ * Requires sections (microbatch). Finds the repeats whose dim goes to the pipeline's axis and gives every
+ * op of forward and backward at the top its place {where}:
+ *
+ *   forward    glue where it stands in the file, between the repeats; a repeat has its own place. What is
+ *              made of constants, inputs or params alone has none: it is made again where it is read
+ *   backward   the place of its forward op, but not before what it reads of forward was made, nor
+ *              later than a cotangent it reads
+ *
+ * A cotangent whose readers are linear down to `accumulate` need not be added up over places: each place
+ * goes on with its own part (a param that is read in several places: tied; or in each iteration of a loop,
+ * {local}), and the parts are added up over the stages in the epilogue, once a step.
+ *
+ * Params and states are held where they are read. The epilogue works on what it updates where that is
+ * (late_stages.c). The cut is even for now: pipeline.c balances it by cost. */
+#include "passes/stages.h"
+
+struct spot *spot_of(struct stages *s, const struct value *v)
+{
+	struct value *w = (struct value *)v;
+
+	if (!w->aux) {
+		struct spot *x = NEW(s->m->mem, struct spot);
+
+		x->place = -1;
+		w->aux = x;
+	}
+	return w->aux;
+}
+
+int stage_loop(const struct stages *s, const struct op *op)
+{
+	for (int i = 0; op->code == OP_REPEAT && i < s->n; i++)
+		if (s->m->pipe.loops.at[i] == op->at.dim)
+			return i;
+	return -1;
+}
+
+/* -- the chain -- */
+
+static bool goes_to_pipe(const struct module *m, dimid d)
+{
+	for (uint32_t i = 0; i < m->arrows.n; i++) {
+		const struct arrow *a = &m->arrows.at[i];
+
+		for (int k = 0; a->what == W_DIMS && k < a->dims.n; k++)
+			for (int x = 0; a->dims.d[k] == d && x < a->naxes; x++)
+				if (a->axes[x] == m->pipe.user)
+					return true;
+	}
+	return false;
+}
+
+static bool add_loop(struct stages *s, const struct op *op)
+{
+	if (stage_loop(s, op) >= 0) {
+		diag_error(s->d, op->span, "two repeats over '%s' in one pipeline", s->m->dims.at[op->at.dim].name);
+		diag_note(s->d, op->span, "give one of them a dim of its own: dim other = %lld",
+			  (long long)dim_size(s->m, op->at.dim));
+		return false;
+	}
+	if (s->n == 31)
+		return diag_error(s->d, op->span, "more than 31 repeats in one pipeline");
+	PUSH(s->m->mem, &s->m->pipe.loops, op->at.dim);
+	s->n++;
+	return true;
+}
+
+static bool no_inner_loops(struct stages *s, const struct block *block)
+{
+	for (const struct op *op = block->first; op; op = op->next)
+		if (op->body && ((op->code == OP_REPEAT && goes_to_pipe(s->m, op->at.dim)) || !no_inner_loops(s, op->body)))
+			return diag_error(s->d, op->span, "a repeat inside a repeat can't be cut into stages");
+	return true;
+}
+
+static bool find_chain(struct stages *s)
+{
+	struct module *m = s->m;
+	int64_t whole = 0;
+
+	m->pipe.loops.n = 0;
+	for (const struct op *op = m->top.first; op; op = op->next) {
+		if (op->code == OP_REPEAT && op->phase == FORWARD && goes_to_pipe(m, op->at.dim) && !add_loop(s, op))
+			return false;
+		if (op->body && op->phase == FORWARD && !no_inner_loops(s, op->body))
+			return false;
+	}
+	for (int i = 0; i < s->n; i++)
+		whole += dim_size(m, m->pipe.loops.at[i]);
+	if (!m->pipe.end.n) {
+		int g = pipe_chunks(m);
+
+		for (int i = 1; i <= g; i++)
+			PUSH(m->mem, &m->pipe.end, whole * i / g);
+	} else if (m->pipe.end.at[m->pipe.end.n - 1] != whole) {
+		return diag_error(s->d, m->mesh.at[m->pipe.user].at, "the stages have %lld iterations, the repeats %lld",
+				  (long long)m->pipe.end.at[m->pipe.end.n - 1], (long long)whole);
+	}
+	return true;
+}
+
+/* -- forward -- */
+
+static bool placeless(const struct value *v)
+{
+	return v->kind == K_CONST || v->kind == K_INPUT || v->kind == K_PARAM;
+}
+
+static void put(struct stages *s, struct op *op, int place)
+{
+	SET(op, where, 1ll << place);
+	for (uint32_t i = 0; i < op->nout; i++)
+		spot_of(s, op->out[i])->place = place;
+}
+
+static int place_of(const struct op *op)
+{
+	return __builtin_ctzll((uint64_t)op->at.where);
+}
+
+static void place_forward(struct stages *s)
+{
+	int k = 0;
+
+	for (struct op *op = s->m->top.first; op; op = op->next) {
+		int loop = op->phase == FORWARD ? stage_loop(s, op) : -1;
+
+		if (op->phase != FORWARD)
+			continue;
+		if (loop >= 0) {
+			put(s, op, 2 * loop + 1);
+			k = loop + 1;
+		} else if (!op->nout || !placeless(op->out[0]) || op->code == OP_ACCUMULATE) {
+			put(s, op, 2 * k);
+		}
+	}
+}
+
+/* -- backward: what may stay in parts -- */
+
+static bool linear_alone(const struct op *op, uint32_t i)
+{
+	uint64_t lin = i < 64 ? op_linear(op, i) : 0;
+
+	if (op->nout != 1 || !(lin >> (i & 63) & 1))
+		return false;
+	for (uint32_t k = 0; k < op->nin; k++)
+		if (!(lin >> k & 1) && !placeless(op->in[k]))
+			return false;
+	return true;
+}
+
+static void find_deferred(struct stages *s)
+{
+	for (struct op *op = s->m->top.last; op; op = op->prev)
+		for (uint32_t i = 0; op->phase == BACKWARD && i < op->nout; i++)
+			spot_of(s, op->out[i])->deferred = true;
+	for (struct op *op = s->m->top.last; op; op = op->prev) {
+		if (op->phase == EPILOGUE)
+			continue;
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (op->code != OP_ACCUMULATE &&
+			    !(linear_alone(op, i) && spot_of(s, op->out[0])->deferred))
+				spot_of(s, op->in[i])->deferred = false;
+	}
+}
+
+/* Does carried value i of a backward loop only grow, from zero? Then each stage may grow its own. */
+static bool only_grows(const struct op *op, uint32_t i)
+{
+	const struct value *arg = op->body->args.at[i], *y = op->body->yields.at[i], *init = op->in[i];
+	int uses = 0;
+
+	if (!init->def || init->def->code != OP_CONST || init->def->at.value != 0 || !y->def ||
+	    opinfo[y->def->code].linear != L_ALL)
+		return false;
+	for (const struct op *o = op->body->first; o; o = o->next)
+		for (uint32_t k = 0; k < o->nin; k++)
+			if (o->in[k] == arg)
+				uses += o == y->def && !(o->code == OP_SUB && k) ? 1 : 2;
+	for (uint32_t k = 0; k < op->body->yields.n; k++)
+		uses += op->body->yields.at[k] == arg;
+	return uses == 1;
+}
+
+static void back_loop(struct stages *s, struct op *op, int loop)
+{
+	int64_t local = 0;
+
+	put(s, op, 2 * loop + 1);
+	for (uint32_t i = 0; i < op->nout; i++) {
+		struct spot *x = spot_of(s, op->out[i]);
+
+		if (i < (uint64_t)op->at.ncarry && i < 63 && x->deferred && only_grows(op, i))
+			local |= 1ll << i;
+		else if (i < (uint64_t)op->at.ncarry)
+			x->deferred = false;
+		struct part_at p = { 2 * loop + 1, local >> (i & 63) & 1, op->out[i] };
+		PUSH(s->m->mem, &x->parts, p);
+	}
+	if (local)
+		SET(op, local, local);
+}
+
+/* -- backward: places -- */
+
+/* A forward loop's result is there behind the loop, a backward one's before it. */
+static int reach(struct stages *s, const struct value *v)
+{
+	int place = spot_of(s, v)->place;
+
+	if (place < 0 || place % 2 == 0)
+		return place;
+	return v->def->phase == FORWARD ? place + 1 : place - 1;
+}
+
+static int back_place(struct stages *s, const struct op *op)
+{
+	int lo = 0, hi = 2 * s->n, at;
+
+	for (uint32_t i = 0; i < op->nin; i++) {
+		const struct value *v = op->in[i];
+		const struct spot *x = spot_of(s, v);
+
+		if (!v->def || x->place < 0)
+			continue;
+		if (v->def->phase == FORWARD && reach(s, v) > lo)
+			lo = reach(s, v);
+		if (v->def->phase == BACKWARD && x->parts.n == 1 && x->parts.at[0].partial)
+			return x->place;
+		if (v->def->phase == BACKWARD && reach(s, v) < hi)
+			hi = reach(s, v);
+	}
+	at = op->of && HAS(op->of, where) && op->of->phase == FORWARD ? place_of(op->of) : hi;
+	at = at % 2 ? at - 1 : at;
+	return at < lo ? lo : at > hi ? hi : at;
+}
+
+static bool has_parts(struct stages *s, const struct op *op, uint32_t i)
+{
+	const struct value *v = op->in[i];
+
+	return v->def && v->def->phase == BACKWARD && op_linear(op, i) && spot_of(s, v)->parts.n &&
+	       (opinfo[op->code].linear == L_ALL || !placeless(v));
+}
+
+/* Do the operands come in parts of several places that this op need not bring together? */
+static bool in_parts(struct stages *s, const struct op *op)
+{
+	int place = -1;
+
+	if (op->nout != 1 || !spot_of(s, op->out[0])->deferred)
+		return false;
+	for (uint32_t i = 0; i < op->nin; i++) {
+		const struct spot *x = spot_of(s, op->in[i]);
+
+		if (!has_parts(s, op, i))
+			continue;
+		for (uint32_t k = 0; k < x->parts.n; k++) {
+			if (place >= 0 && place != x->parts.at[k].place)
+				return true;
+			place = x->parts.at[k].place;
+		}
+	}
+	return false;
+}
+
+static const struct part_at *part_of(const struct spot *x, int place)
+{
+	for (uint32_t i = 0; i < x->parts.n; i++)
+		if (x->parts.at[i].place == place)
+			return &x->parts.at[i];
+	return NULL;
+}
+
+/* op on what its operands have at one place. NULL: they have nothing there. */
+static struct op *op_at(struct stages *s, struct op *op, int place, bool *partial)
+{
+	struct value **in = NEWN(s->m->mem, struct value *, op->nin);
+	bool sum = opinfo[op->code].linear == L_ALL, any = false, second = false;
+	uint32_t n = 0;
+
+	*partial = false;
+	for (uint32_t i = 0; i < op->nin; i++) {
+		bool moves = has_parts(s, op, i);
+		const struct part_at *p = moves ? part_of(spot_of(s, op->in[i]), place) : NULL;
+
+		if (!moves && !sum) {
+			in[n++] = op->in[i];
+		} else if (p) {
+			second = i == 1;
+			in[n++] = p->v;
+			*partial |= p->partial;
+			any = true;
+		}
+	}
+	if (!any)
+		return NULL;
+	struct builder b = { s->m, op->home, op, op->phase, op->span, op->of };
+	struct op *new = op_new(&b, n == 1 && sum ? (op->code == OP_SUB && second ? OP_NEG : OP_ACCUM) : op->code, n, in, 1);
+	if (!sum) {
+		new->has = op->has;
+		new->at = op->at;
+	}
+	struct value *v = op_type(&b, new, 0, op->out[0]->dt, op->out[0]->nd, op->out[0]->d);
+	v->kind = op->out[0]->kind;
+	v->span = op->out[0]->span;
+	put(s, new, place);
+	return new;
+}
+
+static void split_op(struct stages *s, struct op *op)
+{
+	struct spot *x = spot_of(s, op->out[0]);
+
+	for (int place = 0; place <= 2 * s->n; place++) {
+		bool partial;
+		struct op *new = op_at(s, op, place, &partial);
+		struct part_at p = { place, partial, new ? new->out[0] : NULL };
+
+		if (new)
+			PUSH(s->m->mem, &x->parts, p);
+	}
+	x->place = x->parts.at[0].place;
+}
+
+static void place_back_op(struct stages *s, struct op *op)
+{
+	int place = back_place(s, op);
+
+	put(s, op, place);
+	for (uint32_t i = 0; i < op->nout; i++) {
+		struct part_at p = { place, false, op->out[i] };
+
+		for (uint32_t k = 0; k < op->nin; k++) {
+			const struct spot *x = spot_of(s, op->in[k]);
+
+			p.partial |= x->parts.n == 1 && x->parts.at[0].partial;
+		}
+		PUSH(s->m->mem, &spot_of(s, op->out[i])->parts, p);
+	}
+}
+
+/* Each place accumulates its part; the epilogue reads the sum over the stages, at the places that hold
+ * the param. */
+static void split_accumulate(struct stages *s, struct op *op)
+{
+	const struct spot *x = spot_of(s, op->in[0]);
+
+	for (uint32_t i = 0; i < x->parts.n; i++) {
+		struct builder b = { s->m, op->home, op, op->phase, op->span, op->of };
+		struct op *new = op_new(&b, OP_ACCUMULATE, 1, &(struct value *){ x->parts.at[i].v }, 1);
+		struct value *v = op_type(&b, new, 0, op->out[0]->dt, op->out[0]->nd, op->out[0]->d);
+
+		v->kind = op->out[0]->kind;
+		v->span = op->out[0]->span;
+		put(s, new, x->parts.at[i].place);
+		struct part_at p = { x->parts.at[i].place, x->parts.at[i].partial, v };
+		PUSH(s->m->mem, &spot_of(s, op->out[0])->parts, p);
+	}
+}
+
+static void place_backward(struct stages *s)
+{
+	for (struct op *op = s->m->top.first, *next; op; op = next) {
+		next = op->next;
+		if (op->phase != BACKWARD)
+			continue;
+		if (stage_loop(s, op) >= 0) {
+			back_loop(s, op, stage_loop(s, op));
+		} else if (op->code == OP_ACCUMULATE) {
+			const struct spot *x = spot_of(s, op->in[0]);
+
+			if (x->parts.n > 1 || (x->parts.n && x->parts.at[0].partial))
+				split_accumulate(s, op);
+			else
+				put(s, op, x->place < 0 ? 0 : x->place % 2 ? x->place - 1 : x->place);
+		} else if (in_parts(s, op)) {
+			split_op(s, op);
+		} else if (op->nout && placeless(op->out[0]) && !spot_of(s, op->out[0])->deferred) {
+			continue;
+		} else if (op->code != OP_READ && opinfo[op->code].class != C_LEAF) {
+			place_back_op(s, op);
+		}
+	}
+}
+
+/* -- who needs what -- */
+
+static void buffer_need(struct module *m, const char *name, int64_t places)
+{
+	struct buffer *b = find_buffer(m, name);
+
+	if (b && b->role != B_INPUT)
+		b->where |= places;
+}
+
+static void body_need(struct stages *s, const struct block *block, int64_t places)
+{
+	for (const struct op *op = block->first; op; op = op->next) {
+		if (op->code == OP_READ)
+			buffer_need(s->m, op->at.buf, places);
+		if (op->body)
+			body_need(s, op->body, places);
+	}
+}
+
+static void find_need(struct stages *s)
+{
+	for (struct op *op = s->m->top.last; op; op = op->prev) {
+		int64_t need = HAS(op, where) ? op->at.where : 0;
+
+		if (op->phase == EPILOGUE)
+			continue;
+		for (uint32_t i = 0; !HAS(op, where) && i < op->nout; i++)
+			need |= spot_of(s, op->out[i])->need;
+		if (op->code == OP_READ)
+			buffer_need(s->m, op->at.buf, need);
+		if (op->body)
+			body_need(s, op->body, need);
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (spot_of(s, op->in[i])->place < 0)
+				spot_of(s, op->in[i])->need |= need;
+	}
+}
+
+static bool staged_buffer(const struct stages *s, const struct buffer *b)
+{
+	for (int i = 0; i < b->nd; i++)
+		if (is_staged(s->m, b->d[i]))
+			return true;
+	return false;
+}
+
+/* A stacked param that forward or backward reads as a whole is on no stage. */
+static bool check_stacked(struct stages *s, const struct buffer *b)
+{
+	int64_t loops = 0;
+
+	for (int i = 0; i < s->n; i++)
+		loops |= 2ll << 2 * i;
+	if (!staged_buffer(s, b) || !(b->where & ~loops))
+		return true;
+	diag_error(s->d, b->at, "'%s' is cut into stages, and read as a whole outside its repeat", b->name);
+	diag_note(s->d, b->at, "read it inside the repeat, iteration by iteration");
+	return false;
+}
+
+static bool settle_buffers(struct stages *s)
+{
+	struct module *m = s->m;
+
+	for (uint32_t i = 0; i < m->bufs.n; i++) {
+		struct buffer *b = m->bufs.at[i];
+
+		if (!check_stacked(s, b))
+			return false;
+		if (staged_buffer(s, b))
+			b->where = 0;
+	}
+	for (uint32_t i = 0; i < m->bufs.n; i++) {
+		const struct buffer *owner = m->bufs.at[i]->owner ? find_buffer(m, m->bufs.at[i]->owner) : NULL;
+
+		if (owner)
+			m->bufs.at[i]->where = owner->where;
+	}
+	for (struct op *op = m->top.first; op && op->phase == PROLOGUE; op = op->next) {
+		int64_t need = 0;
+
+		for (uint32_t i = 0; i < op->nout; i++)
+			need |= spot_of(s, op->out[i])->need;
+		for (uint32_t i = 0; i < op->nout; i++)
+			for (int k = 0; k < op->out[i]->nd; k++)
+				if (is_staged(m, op->out[i]->d[k]))
+					need = 0;
+		if (need)
+			SET(op, where, need);
+	}
+	return true;
+}
+
+static void clear(struct block *block)
+{
+	for (struct op *op = block->first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->aux = NULL;
+}
+
+bool pass_stages(struct module *m, struct diag *d)
+{
+	struct stages s = { .m = m, .d = d };
+
+	if (pipe_axis(m) < 0)
+		return true;
+	clear(&m->top);
+	if (!find_chain(&s))
+		return false;
+	place_forward(&s);
+	find_deferred(&s);
+	place_backward(&s);
+	find_need(&s);
+	return settle_buffers(&s) && place_late(&s);
+}
