@@ -353,6 +353,7 @@ int attn_extra(const struct op *op, int which);  /* operand number, -1: none */
 uint32_t attn_rest(const struct op *op);         /* what follows them: iterations; o in a gradient */
 uint32_t attn_iterations(const struct op *op);   /* the first of them */
 bool results_fit(enum opcode code, uint32_t nout);
+bool op_same_attrs(const struct op *a, const struct op *b);
 /* All dims of the op's loops: operands and results, a lookup's table dims included. */
 int op_space(const struct op *op, dimid *d);
 /* Operands that must be pending together if operand i is (bit set), 0: not linear in i. */

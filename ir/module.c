@@ -631,3 +631,28 @@ uint64_t op_linear(const struct op *op, uint32_t i)
 	}
 	return 0;
 }
+
+static bool same_list(const struct dimlist *a, const struct dimlist *b)
+{
+	return a->n == b->n && !memcmp(a->d, b->d, a->n * sizeof *a->d);
+}
+
+bool op_same_attrs(const struct op *a, const struct op *b)
+{
+	bool same = a->has == b->has;
+
+#define I(x) same = same && (!HAS(a, x) || a->at.x == b->at.x);
+#define N(x) same = same && (!HAS(a, x) || !memcmp(&a->at.x, &b->at.x, sizeof a->at.x));
+#define S(x) same = same && (!HAS(a, x) || streq(a->at.x, b->at.x));
+#define D(x) I(x)
+#define L(x) same = same && (!HAS(a, x) || same_list(&a->at.x, &b->at.x));
+#define X(x) same = same && (!HAS(a, x) || axes_equal(&a->at.x, &b->at.x));
+	ATTRS(I, N, S, D, L, X)
+#undef I
+#undef N
+#undef S
+#undef D
+#undef L
+#undef X
+	return same;
+}

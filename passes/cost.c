@@ -145,7 +145,7 @@ double op_times(const struct module *m, const struct op *op)
 struct rows {
 	struct arena *mem;
 	VEC(struct comm_row) row;
-	bool *loop; /* by dim: a repeat of the top runs over it */
+	bool *loop; /* by dim: a repeat runs over it */
 };
 
 /* A collective on a stacked gradient is one for each layer: what Megatron or XLA would issue. */
@@ -189,13 +189,20 @@ static void walk(struct rows *r, const struct module *m, const struct block *blo
 	}
 }
 
+static void mark_loops(struct rows *r, const struct block *block)
+{
+	for (const struct op *op = block->first; op; op = op->next)
+		if (op->code == OP_REPEAT) {
+			r->loop[op->at.dim] = true;
+			mark_loops(r, op->body);
+		}
+}
+
 struct comm_row *comm_table(struct arena *mem, const struct module *m, int *n)
 {
 	struct rows r = { .mem = mem, .loop = NEWN(mem, bool, m->dims.n + 1) };
 
-	for (const struct op *op = m->top.first; op; op = op->next)
-		if (op->code == OP_REPEAT)
-			r.loop[op->at.dim] = true;
+	mark_loops(&r, &m->top);
 	walk(&r, m, &m->top);
 	*n = (int)r.row.n;
 	return r.row.at;

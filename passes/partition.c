@@ -662,6 +662,7 @@ static void part_block(struct part *p, struct block *block)
 	for (struct op *op = block->first; op; op = op->next) {
 		p->scope->b.phase = op->phase;
 		part_op(p, op);
+		set_again(p, op);
 	}
 }
 

@@ -51,6 +51,8 @@ struct info {
 	bool yielded, stacked;   /* carried on by a loop; stacked by a backward one: a param's gradient */
 	uint32_t sunk;           /* axes over which it stays pending for its readers (sink.c) */
 	double later;            /* elements that its readers would have to reduce, if it stays pending */
+	struct value *again;     /* made again in backward: the forward value that it equals (again.c) */
+	struct value *stash;     /* that, as the block of this one reads it; made when it is wanted */
 };
 
 /* A block being built, and the loop it is the body of. */
@@ -85,6 +87,12 @@ void set_later(struct part *p, struct block *block);       /* info.later, one sw
 void set_readers(struct part *p, struct block *block);
 /* v was made pending over axes in backward: decides whether it stays so for its readers. */
 void sink(struct part *p, struct value *v, uint32_t axes);
+
+/* -- again.c -- */
+/* op is of backward: notes if it makes a forward value again. */
+void set_again(struct part *p, struct op *op);
+/* The forward value, as v's block reads it, if forward has it as sh; else NULL. */
+struct value *forward_twin(struct part *p, struct value *v, const struct sharding *sh);
 
 /* -- version.c -- */
 struct info *info_of(struct part *p, const struct value *v);

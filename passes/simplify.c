@@ -312,31 +312,6 @@ static bool fold_block(struct module *m, struct block *block)
 
 /* -- equal ops -- */
 
-static bool same_list(const struct dimlist *a, const struct dimlist *b)
-{
-	return a->n == b->n && !memcmp(a->d, b->d, a->n * sizeof *a->d);
-}
-
-static bool same_attrs(const struct op *a, const struct op *b)
-{
-	bool same = a->has == b->has;
-
-#define I(x) same = same && (!HAS(a, x) || a->at.x == b->at.x);
-#define N(x) same = same && (!HAS(a, x) || !memcmp(&a->at.x, &b->at.x, sizeof a->at.x));
-#define S(x) same = same && (!HAS(a, x) || streq(a->at.x, b->at.x));
-#define D(x) I(x)
-#define L(x) same = same && (!HAS(a, x) || same_list(&a->at.x, &b->at.x));
-#define X(x) same = same && (!HAS(a, x) || axes_equal(&a->at.x, &b->at.x));
-	ATTRS(I, N, S, D, L, X)
-#undef I
-#undef N
-#undef S
-#undef D
-#undef L
-#undef X
-	return same;
-}
-
 static bool same_op(const struct op *a, const struct op *b)
 {
 	if (a->code != b->code || a->phase != b->phase || a->nin != b->nin || a->nout != b->nout)
@@ -350,7 +325,7 @@ static bool same_op(const struct op *a, const struct op *b)
 		if (x->dt != y->dt || x->nd != y->nd || (x->nd && memcmp(x->d, y->d, x->nd * sizeof *x->d)))
 			return false;
 	}
-	return same_attrs(a, b);
+	return op_same_attrs(a, b);
 }
 
 static uint64_t hash_op(const struct op *op)

@@ -401,6 +401,23 @@ static struct value *exact(struct part *p, struct value *v, const struct shardin
 	}
 }
 
+static struct chain cheapest(struct part *p, struct value *v, const struct sharding *sh, struct sharding *from)
+{
+	struct chain best = { .seconds = 1e31 };
+	shardings list = { 0 };
+
+	available(p, v, &list);
+	for (uint32_t k = 0; k < list.n; k++) {
+		struct chain c = reshard_chain(p->m, v->nd, v->d, v->dt, &list.at[k], sh);
+
+		if (c.seconds < best.seconds) {
+			best = c;
+			*from = list.at[k];
+		}
+	}
+	return best;
+}
+
 static struct value *get_alias(struct part *p, struct value *v, struct info *i, const struct sharding *sh)
 {
 	struct sharding from = before_rename(v, sh);
@@ -486,9 +503,7 @@ struct value *get_version(struct part *p, struct value *v, const struct sharding
 {
 	struct info *i = info_of(p, v);
 	struct value *val = made(i, v, sh);
-	shardings list = { 0 };
-	int best = -1;
-	double least = 1e31;
+	struct sharding from;
 
 	if (val)
 		return val;
@@ -508,17 +523,12 @@ struct value *get_version(struct part *p, struct value *v, const struct sharding
 	}
 	bool gated = i->gated;
 	i->gated = false; /* on the way to the gate all versions count */
-	available(p, v, &list);
+	struct chain c = cheapest(p, v, sh, &from);
 	i->gated = gated;
-	for (uint32_t k = 0; k < list.n; k++) {
-		double t = reshard_chain(p->m, v->nd, v->d, v->dt, &list.at[k], sh).seconds;
-
-		if (t < least) {
-			least = t;
-			best = (int)k;
-		}
-	}
-	if (best < 0)
+	if (c.seconds > 1e30)
 		die("'%s' has no version", v->name ? v->name : v->def ? opinfo[v->def->code].name : "an argument");
-	return emit_chain(p, v, exact(p, v, &list.at[best]), sh);
+	struct value *twin = c.free ? NULL : forward_twin(p, v, sh);
+	if (twin)
+		return get_version(p, twin, sh);
+	return emit_chain(p, v, exact(p, v, &from), sh);
 }

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." || exit 1
 volume() { # NAME ELEMENTS COUNT OPTIONS...
 	name=$1 elements=$2 count=$3
 	shift 3
-	expect "$name" 0 "$PTC" explain tests/volume/gpt.pdsl --json "$@" || return
+	expect "$name" 0 "$PTC" explain "tests/volume/${model:-gpt}.pdsl" --json "$@" || return
 	got=$(jq -r '.comm | "\(map(.bytes) | add / 4) \(map(.count) | add)"' "$TMP/out")
 	if [ "$got" = "$elements $count" ]; then
 		ok "volume: $name"
@@ -27,8 +27,14 @@ volume "dp 4" 2931 38 --mesh dp=4
 # logits' gradient: 10 * 384; cross entropy: two of [batch, seq]; the loss and the norm: two scalars.
 volume "tp 4" 3939 14 --mesh tp=4
 # The same as reduce-scatters and all-gathers; and the gradients of what works on a part of seq: ten of norms,
-# four of biases, [embed] each; cross entropy as before; three scalars.
+# four of biases, [embed] each; cross entropy as before; three scalars. What backward makes again, the norms,
+# is not gathered again: it reads what forward gathered.
 volume "tp 4, seq -> tp" 4108.5 39 --mesh tp=4 --plan sp
 # The all-reduces as reduce-scatters and all-gathers; three scalars.
 volume "dp 4, optimizer -> dp" 2932.5 75 --mesh dp=4 --plan zero
+# An MLP: one gather and one reduce-scatter forward, the same backward; so do embedding and head together: 9 * 768.
+# 26 gradients of [embed], cross entropy, three scalars.
+model=nest volume "a repeat in a repeat, tp 4, seq -> tp" $((9 * 768 + 26 * 12 + 96 + 4)).5 67
+expect "the repeat in a repeat is what one rank computes" 0 "$PTC" check tests/volume/nest.pdsl --set microbatches=2 --mesh dp=2,tp=2 &&
+	ok "nest: as one rank"
 finish
