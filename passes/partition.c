@@ -92,6 +92,7 @@ static void emit_op(struct part *p, struct op *op, struct work *w)
 	struct work *keep = NEW(p->m->mem, struct work);
 	*keep = *w;
 	op->aux = keep;
+	note_gradients(p, op, w);
 }
 
 static void part_plain(struct part *p, struct op *op)

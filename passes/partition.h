@@ -52,6 +52,7 @@ struct info {
 	uint32_t sunk;           /* axes over which it stays pending for its readers (sink.c) */
 	double later;            /* elements that its readers would have to reduce, if it stays pending */
 	struct value *again;     /* made again in backward: the forward value that it equals (again.c) */
+	VEC(struct sharding) gives; /* how readers of forward will split its cotangent */
 	struct value *stash;     /* that, as the block of this one reads it; made when it is wanted */
 };
 
@@ -80,6 +81,7 @@ struct sharding work_result(const struct module *m, const struct op *op, const s
 struct work work_empty(const struct op *op);
 struct work choose_work(struct part *p, struct op *op);    /* docs/SHARDING.md */
 struct work mirror_work(struct part *p, struct op *op, const struct work *of); /* 1.7 */
+void note_gradients(struct part *p, struct op *op, const struct work *w); /* op is emitted so */
 void set_hints(struct part *p, struct block *block);
 void set_later(struct part *p, struct block *block);       /* info.later, one sweep from the end */
 
@@ -101,6 +103,7 @@ double version_seconds(struct part *p, struct value *v, const struct sharding *s
 typedef VEC(struct sharding) shardings;
 void available(struct part *p, struct value *v, shardings *list);
 void add_version(struct part *p, struct value *old, struct value *val);
+struct value *root_of(struct part *p, struct value *v, struct sharding *sh); /* and sh of that */
 void fix_wild(struct part *p, struct value *v, const struct sharding *sh);
 uint32_t until_late(const struct module *m); /* axes over which a sum may wait for the epilogue: microbatches, stages */
 struct value *rename_root(struct part *p, struct value *v); /* through aliases */

@@ -172,6 +172,15 @@ struct value *rename_root(struct part *p, struct value *v)
 	return v;
 }
 
+struct value *root_of(struct part *p, struct value *v, struct sharding *sh)
+{
+	while (info_of(p, v)->how == H_ALIAS) {
+		*sh = before_rename(v, sh);
+		v = info_of(p, v)->from;
+	}
+	return v;
+}
+
 double version_seconds(struct part *p, struct value *v, const struct sharding *sh)
 {
 	struct info *i = info_of(p, v);

@@ -368,13 +368,82 @@ static double operand_seconds(struct part *p, const struct op *op, const struct 
 	return t;
 }
 
+/* -- what the choice means for backward, which mirrors it -- */
+
+/* How the gradient op of operand i gives its part of the cotangent: pending over what the operand lacks. */
+static struct sharding gives(const struct op *op, const struct work *w, uint32_t i)
+{
+	struct sharding sh = work_need(op, w, i);
+
+	sh.sum = 0;
+	for (int k = 0; k < w->nd; k++)
+		for (int x = 0; label_pos(op, op->in[i], w->d[k], false) < 0 && x < w->on[k].n; x++)
+			sh.sum |= 1u << w->on[k].a[x];
+	return sh;
+}
+
+static bool has_gradient(struct part *p, const struct op *op)
+{
+	for (uint32_t k = 0; k < op->nout && op->phase == FORWARD; k++)
+		if (info_of(p, op->out[k])->needs_grad)
+			return true;
+	return false;
+}
+
+static bool split_alike(const struct sharding *a, const struct sharding *b, int nd)
+{
+	for (int x = 0; x < nd; x++)
+		if (!axes_equal(&a->on[x], &b->on[x]))
+			return false;
+	return true;
+}
+
+static bool is_given(const struct info *i, const struct sharding *sh, int nd)
+{
+	for (uint32_t k = 0; k < i->gives.n; k++)
+		if (split_alike(&i->gives.at[k], sh, nd))
+			return true;
+	return false;
+}
+
+/* Parts of a cotangent that are split alike are added up before they are brought home. An op whose
+ * part is split otherwise than those of all readers before it pays for the way of its own. */
+static double apart_seconds(struct part *p, const struct op *op, const struct work *w)
+{
+	double t = 0;
+
+	for (uint32_t i = 0; i < op->nin && has_gradient(p, op); i++) {
+		struct sharding sh = gives(op, w, i);
+		struct value *v = root_of(p, op->in[i], &sh);
+		const struct info *in = info_of(p, v);
+
+		if (!in->gives.n || !in->ver.n || is_given(in, &sh, v->nd))
+			continue;
+		struct sharding home = in->ver.at[0].sh;
+		home.sum = home.max = 0;
+		t += reshard_chain(p->m, v->nd, v->d, v->dt, &sh, &home).seconds;
+	}
+	return t;
+}
+
+void note_gradients(struct part *p, struct op *op, const struct work *w)
+{
+	for (uint32_t i = 0; i < op->nin && has_gradient(p, op); i++) {
+		struct sharding sh = gives(op, w, i);
+		struct value *v = root_of(p, op->in[i], &sh);
+		struct info *in = info_of(p, v);
+
+		if (in->needs_grad && !in->weight && in->how == H_MADE && !is_given(in, &sh, v->nd))
+			PUSH(p->m->mem, &in->gives, sh);
+	}
+}
+
 /* now: what is sent before the op runs, as against what its readers may have to send. */
 static double work_seconds(struct part *p, const struct op *op, const struct work *w, double *now)
 {
 	double t = *now = operand_seconds(p, op, w);
 
-	t += compute_seconds(p, op, w);
-
+	t += compute_seconds(p, op, w) + apart_seconds(p, op, w);
 	for (uint32_t k = 0; k < op->nout; k++) {
 		const struct value *v = op->out[k];
 		struct sharding sh = work_result(p->m, op, w, k);

@@ -32,6 +32,11 @@ volume "tp 4" 3939 14 --mesh tp=4
 volume "tp 4, seq -> tp" 4108.5 39 --mesh tp=4 --plan sp
 # The all-reduces as reduce-scatters and all-gathers; three scalars.
 volume "dp 4, optimizer -> dp" 2932.5 75 --mesh dp=4 --plan zero
+# Two heads of keys on four ranks: k and v are computed twice, from the h that q has gathered, so that their parts of
+# the cotangent of h are added to that of q before it is scattered. 20 * 6144 as reduce-scatters and all-gathers,
+# each over the two parts of tp; a layer's dk (2048), and dwv instead of dv (256), over one part; cross entropy; five norms;
+# three scalars.
+model=gqa volume "grouped queries, tp 4, seq -> tp" $((20 * 6144 + 2 * 2048 + 2 * 256 + 2 * 384 + 5 * 48 + 4)).5 54
 # An MLP: one gather and one reduce-scatter forward, the same backward; so do embedding and head together: 9 * 768.
 # 26 gradients of [embed], cross entropy, three scalars.
 model=nest volume "a repeat in a repeat, tp 4, seq -> tp" $((9 * 768 + 26 * 12 + 96 + 4)).5 67
