@@ -137,9 +137,9 @@ fuzz-check: $(BUILD)/fuzz-check
 	$(Q)$(BUILD)/fuzz-check $(N) $(SEED)
 
 $(BUILD)/fuzz-check: $(filter-out %front.c %ir.c %programs.c,$(wildcard tests/fuzz/*.c)) $(wildcard tests/fuzz/*.h) \
-		$(BUILD)/libpasses.a $(BUILD)/libir.a
+		$(foreach p,runtime codegen passes ir,$(BUILD)/lib$(p).a)
 	@echo "  cc      $@"
-	$(Q)$(CC) $(COMMON) $(CPPFLAGS) $(CFLAGS) -o $@ $(filter %.c %.a,$^) $(LDFLAGS) -lm
+	$(Q)$(CC) $(COMMON) $(WARN) $(CPPFLAGS) $(CFLAGS) -o $@ $(filter %.c %.a,$^) $(LDFLAGS) $(ALL_LDLIBS)
 
 $(BUILD)/fuzz-programs: tests/fuzz/programs.c $(BUILD)/libfrontend.a $(BUILD)/libir.a
 	@echo "  cc      $@"

@@ -185,8 +185,13 @@ static bool compile(struct arena *mem, const char *source, const char *base, con
 		unlink(c);
 		return diag_error(d, nowhere, "'%s' can't be written: %s", c, strerror(ok ? errno : why));
 	}
-	n = words(mem, compiler(), argv, 0);
+	/* our flags after the compiler's name, yours after ours: the last one counts */
+	const char *cc = compiler();
+	size_t name = strspn(cc, " ") + strcspn(cc + strspn(cc, " "), " ");
+
+	n = words(mem, arena_strndup(mem, cc, name), argv, 0);
 	n = words(mem, codegen_cflags, argv, n);
+	n = words(mem, cc + name, argv, n);
 	argv[n++] = (char[]){ "-shared" };
 	argv[n++] = (char[]){ "-fPIC" };
 	argv[n++] = (char[]){ "-o" };

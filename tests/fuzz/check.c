@@ -8,8 +8,11 @@
  * those of the module as it was made, on one rank and in one batch, to 1e-9. Some cases also check
  * that gradient by finite differences.
  *
+ * Each case whose seed ends in 0 also goes through the last passes and is run by the runtime: compiled.c.
+ * At the end stand the cases that were refused, by reason, and what share of the cases had which feature.
+ *
  * fuzz-check -d SEED [SKIPPED STEPS...] shows one case: its text, what is wrong. Cases run in a child, so
- * that a crash is a failure like others. A failing case is made smaller by leaving steps out. */
+ * that a crash, or a hang, is a failure like others. A failing case is made smaller by leaving steps out. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,9 +24,23 @@
 #include "ir/eval.h"
 #include "ir/text.h"
 #include "passes/passes.h"
+#include "tests/fuzz/compiled.h"
+#include "tests/fuzz/features.h"
 #include "tests/fuzz/gen.h"
 
-enum { MOST_RUN = 64 }; /* ranks times microbatches; beyond, cases are compiled only */
+enum {
+	MOST_RUN = 64,    /* ranks times microbatches; beyond, cases are compiled only */
+	EVERY = 10,       /* one case of so many is run by the runtime too */
+	MOST_SECONDS = 60 /* of a case; then it hangs */
+};
+
+/* Why a case was not compared. */
+enum { ALL_COMPARED, SMALL_DIMS, TOO_MANY_RANKS, SHAKY, NSKIPPED };
+static const char *const skipped[NSKIPPED] = {
+	[SMALL_DIMS] = "small dims cut the axes in too many parts",
+	[TOO_MANY_RANKS] = "too many ranks to run",
+	[SHAKY] = "rounding decides",
+};
 
 static double near = 1e-9;
 static const char *last_pass = "partition";
@@ -45,8 +62,11 @@ struct run {
 	struct module *ref, *m;
 	struct eval *re, *e;
 	VEC(struct seen) seen;
-	uint32_t compared;
-	bool training;
+	VEC(struct datum) data;
+	uint32_t compared, held;  /* named values; buffers on the runtime */
+	bool training, kernels;
+	int skipped;
+	uint64_t features;
 	const char *wrong;
 };
 
@@ -149,6 +169,7 @@ static void compare(void *me, const struct value *v, int64_t iter, const struct 
 
 /* -- data -- */
 
+/* Floats as a rank can hold them. */
 static void fill(struct run *r, struct tensor *t, const struct buffer *b)
 {
 	int masked = (int)rnd_to(&r->r, 3);
@@ -162,6 +183,7 @@ static void fill(struct run *r, struct tensor *t, const struct buffer *b)
 			t->x[i] = 3 * u - 1.5;
 		else
 			t->x[i] = (double)rnd_to(&r->r, (uint32_t)b->tokens);
+		t->x[i] = (double)(float)t->x[i];
 		if (streq(b->name, "targets") && (masked == 1 ? u < 0.4 : masked == 2 && i < t->count / 2))
 			t->x[i] = -100;
 	}
@@ -170,6 +192,7 @@ static void fill(struct run *r, struct tensor *t, const struct buffer *b)
 static void set_data(struct run *r)
 {
 	r->r.s = r->c.seed ^ 78;
+	r->data.n = 0;
 	eval_init(r->re);
 	eval_init(r->e);
 	for (uint32_t i = 0; i < r->ref->bufs.n; i++) {
@@ -179,6 +202,7 @@ static void set_data(struct run *r)
 			continue;
 		struct tensor *t = tensor_like(r->mem, r->ref, b->nd, b->d);
 		fill(r, t, b);
+		PUSH(r->mem, &r->data, ((struct datum){ b->name, t }));
 		eval_set(r->re, b->name, t);
 		eval_set(r->e, b->name, t);
 	}
@@ -342,17 +366,32 @@ static bool compile(struct run *r, const char *text, size_t n, bool show)
 		return false;
 	r->ref->mesh.n = r->ref->axes.n = r->ref->arrows.n = 0;
 	r->ref->micro = 1;
+	if (r->kernels) {
+		r->m->precision = F32; /* as exact as it gets */
+		r->m->probes = r->ref->probes = true; /* gradients are seen, and updates are of the same ones */
+	}
 	r->ref->precision = F32;
 	/* what adafactor takes for rows and columns depends on which repeats are alive */
 	const char *passes_of = strstr(text, "\"adafactor\"") ? "simplify,differentiate,optimizer" : "differentiate,optimizer";
 	if (!run_pass_list(r->ref, &d, passes_of, &one))
 		return fail(r, arena_printf(r->mem, "one rank does not compile: %s", d.log.s));
 	all.dump_after = show ? getenv("DUMP") : NULL;
-	if (!run_passes(r->m, &d, &all) && !strstr(d.log.s, "small dims cut the axes"))
-		return fail(r, arena_printf(r->mem, "does not compile: %s", d.log.s));
+	if (!run_passes(r->m, &d, &all)) {
+		if (!strstr(d.log.s, "small dims cut the axes"))
+			return fail(r, arena_printf(r->mem, "does not compile: %s", d.log.s));
+		r->skipped = SMALL_DIMS;
+	}
 	if (show)
 		printf("%s", module_print(r->m, r->mem, NULL));
 	return true;
+}
+
+static bool right_kernels(struct run *r)
+{
+	struct one_rank one = { r->ref, r->re, r->data.at, r->data.n, 7, 3, r->training };
+	const char *wrong = check_compiled(r->mem, r->m, &one, &r->held);
+
+	return !wrong || fail(r, wrong);
 }
 
 static bool run_case(struct run *r, bool show)
@@ -369,9 +408,13 @@ static bool run_case(struct run *r, bool show)
 		printf("%s", text);
 	if (!verify(made, &d))
 		return fail(r, arena_printf(r->mem, "the generator made this: %s", d.log.s));
+	r->features = features_of(made);
+	r->kernels = r->c.seed % EVERY == 0 && streq(last_pass, "partition");
 	if (!compile(r, text, n, show))
 		return false;
-	if (module_ranks(r->m) * r->m->micro > MOST_RUN)
+	if (!r->skipped && module_ranks(r->m) * r->m->micro > MOST_RUN)
+		r->skipped = TOO_MANY_RANKS;
+	if (r->skipped)
 		return true;
 	r->r.s = r->c.seed ^ 77;
 	r->training = rnd_to(&r->r, 5) > 0;
@@ -382,8 +425,12 @@ static bool run_case(struct run *r, bool show)
 		return fail(r, arena_printf(r->mem, "one rank: %s", why));
 	if (!eval_step(r->e, 3, r->training, &check, &why))
 		return fail(r, arena_printf(r->mem, "evaluator: %s", why));
-	if (r->wrong || !same_reports(r) || !same_buffers(r))
+	if (r->wrong || !same_reports(r) || !same_buffers(r)) {
+		r->skipped = SHAKY;
 		return shaky(r);
+	}
+	if (r->kernels && !right_kernels(r))
+		return false;
 	if (r->c.seed % 7 == 0 && !r->c.detached) {
 		set_data(r);
 		return right_slope(r);
@@ -391,17 +438,49 @@ static bool run_case(struct run *r, bool show)
 	return true;
 }
 
+/* What the cases of a run had and how they went. */
+struct count {
+	uint64_t cases, compared, kernels, held;
+	uint64_t skipped[NSKIPPED], had[NFEATURES];
+};
+
+static void count_case(struct count *n, const struct run *r)
+{
+	n->cases++;
+	n->compared += r->compared;
+	n->kernels += r->held > 0;
+	n->held += r->held;
+	n->skipped[r->skipped]++;
+	for (int i = 0; i < NFEATURES; i++)
+		n->had[i] += r->features >> i & 1;
+}
+
+static void print_count(const struct count *n)
+{
+	printf("%llu cases run by the runtime too, %llu buffers compared\nnot compared:", (unsigned long long)n->kernels,
+	       (unsigned long long)n->held);
+	for (int i = 1; i < NSKIPPED; i++)
+		printf("%s %llu %s", i > 1 ? "," : "", (unsigned long long)n->skipped[i], skipped[i]);
+	printf("\nof 100 cases there have:");
+	for (int i = 0; i < NFEATURES; i++)
+		printf("%s %.0f %s", i ? "," : "", 100.0 * (double)n->had[i] / (double)(n->cases ? n->cases : 1),
+		       feature_name(i));
+	printf("\n");
+}
+
 /* NULL: it passed. */
-static char *outcome(const struct gen_case *c, bool show, uint32_t *compared, int *steps)
+static char *outcome(const struct gen_case *c, bool show, struct count *n, int *steps)
 {
 	struct run *r = calloc(1, sizeof *r);
 	char *wrong = NULL;
 
 	r->mem = arena_new();
 	r->c = *c;
+	alarm(MOST_SECONDS);
 	if (!run_case(r, show))
 		wrong = strdup(r->wrong ? r->wrong : "no reason given");
-	*compared += r->compared;
+	alarm(0);
+	count_case(n, r);
 	*steps = r->c.steps;
 	arena_free(r->mem);
 	free(r);
@@ -412,7 +491,7 @@ static char *outcome(const struct gen_case *c, bool show, uint32_t *compared, in
 
 struct shared {
 	uint64_t seed;     /* at work */
-	uint64_t compared;
+	struct count n;
 	char wrong[2000];
 	int steps;
 };
@@ -420,9 +499,10 @@ struct shared {
 /* Runs cases from *seed on; returns true if all of them passed, else *seed is the bad one. */
 static bool run_some(struct shared *s, uint64_t *seed, uint64_t end, const bool *skip)
 {
+	struct count made_smaller = { 0 };
 	int status;
 
-	snprintf(s->wrong, sizeof s->wrong, "it crashed");
+	snprintf(s->wrong, sizeof s->wrong, "it crashed or hangs");
 	fflush(stdout);
 	pid_t pid = fork();
 	if (!pid) {
@@ -430,12 +510,10 @@ static bool run_some(struct shared *s, uint64_t *seed, uint64_t end, const bool 
 			_exit(3);
 		for (s->seed = *seed; s->seed < end; s->seed++) {
 			struct gen_case c = { .seed = s->seed };
-			uint32_t n = 0;
 
 			if (skip)
 				memcpy(c.skip, skip, sizeof c.skip);
-			char *wrong = outcome(&c, false, &n, &s->steps);
-			s->compared += n;
+			char *wrong = outcome(&c, false, skip ? &made_smaller : &s->n, &s->steps);
 			if (wrong) {
 				snprintf(s->wrong, sizeof s->wrong, "%s", wrong);
 				_exit(1);
@@ -494,16 +572,17 @@ static int fuzz(uint64_t n, uint64_t first, int most)
 		bad++;
 		seed++;
 	}
+	print_count(&s->n);
 	printf("%llu cases from seed %llu, %llu named values compared, %d wrong\n",
 	       (unsigned long long)(seed - first), (unsigned long long)first,
-	       (unsigned long long)s->compared, bad);
+	       (unsigned long long)s->n.compared, bad);
 	return bad != 0;
 }
 
 static int show_case(int argc, char **argv)
 {
 	struct gen_case c = { .seed = strtoull(argv[2], NULL, 10) };
-	uint32_t n = 0;
+	struct count n = { 0 };
 	int steps;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -511,7 +590,8 @@ static int show_case(int argc, char **argv)
 		if (atoi(argv[i]) >= 0 && atoi(argv[i]) < MOST_STEPS)
 			c.skip[atoi(argv[i])] = true;
 	char *wrong = outcome(&c, true, &n, &steps);
-	printf("# %s (%u named values compared)\n", wrong ? wrong : "passed", n);
+	printf("# %s (%llu named values compared, %llu buffers of the runtime)\n", wrong ? wrong : "passed",
+	       (unsigned long long)n.compared, (unsigned long long)n.held);
 	int bad = wrong != NULL;
 	free(wrong);
 	return bad;
@@ -524,6 +604,7 @@ int main(int argc, char **argv)
 		argc -= 2;
 		argv += 2;
 	}
+	use_fast_compiler();
 	if (argc >= 3 && streq(argv[1], "-d"))
 		return show_case(argc, argv);
 	if (argc < 2 || argc > 4) {

@@ -348,6 +348,35 @@ static struct value *gathered(struct gen *g, struct scope *s)
 	return op_type(&s->b, op, 0, x->dt, n, out);
 }
 
+/* A convolution: windows along seq, then a product with the taps' weights. */
+static struct value *convolved(struct gen *g, struct scope *s)
+{
+	struct value *x = pick(g, s), *in[2];
+	dimid taps = chance(g, 50) ? g->group : g->slot, to = chance(g, 50) ? g->ctx : g->seq, out[MAX_DIMS], w[2], keep[MAX_DIMS];
+	int n = 0, nw = 0, nk = 0;
+
+	if (!x || !has_dim(x, g->seq) || has_dim(x, taps) || (to != g->seq && has_dim(x, to)))
+		return NULL;
+	for (int i = 0; i < x->nd; i++)
+		keep[nk++] = out[n++] = x->d[i] == g->seq ? to : x->d[i];
+	out[n++] = taps;
+	if (!fits(g, n, out))
+		return NULL;
+	struct value *at = b_map2(&s->b, OP_ADD, b_index(&s->b, to), b_index(&s->b, taps));
+	in[0] = x;
+	in[1] = b_map2(&s->b, OP_SUB, at, b_const(&s->b, INT, roll(g, 3)));
+	struct op *op = op_new(&s->b, OP_LOOKUP, 2, in, 1);
+	SET(op, dims, (struct dimlist){ 1, { g->seq } });
+	struct value *windows = op_type(&s->b, op, 0, x->dt, n, out);
+	w[nw++] = taps;
+	if (chance(g, 50) && !has_dim(windows, g->twin[1]) && nk < 5)
+		keep[nk++] = w[nw++] = g->twin[1];
+	if (!fits(g, nk, keep))
+		return NULL;
+	struct value *y = b_einsum(&s->b, windows, new_param(g, s, nw, w), F32, nk, keep);
+	return scaled(s, y, 1 / sqrt(count_of(g, 1, &taps)));
+}
+
 static struct value *softmax(struct scope *s, struct value *z, dimid d)
 {
 	struct value *m = one_op(s, OP_DETACH, b_reduce(&s->b, OP_RMAX, z, 1, &d));
@@ -823,8 +852,12 @@ static struct value *dispatched(struct gen *g, struct scope *s)
 	dimid places[] = { g->batch, e, g->slot, f }, made[] = { g->batch, e, g->slot, t };
 	dimid back[] = { g->batch, g->seq, g->pick, t }, out[] = { g->batch, g->seq, t };
 
-	if (!x || x->nd != 3 || !has_dim(x, g->batch) || !has_dim(x, g->seq) || !has_dim(x, f) || !fits(g, 4, places))
+	if (!fits(g, 4, places) || !row_value(g, x) || has_dim(x, e) || has_dim(x, g->pick) || has_dim(x, g->slot))
 		return NULL;
+	if (x->nd != 3 && has_dim(x, f))
+		return NULL;
+	if (!has_dim(x, f))
+		x = project(g, s, x, g->seq, 1, &f);
 	struct value *r = b_einsum(&s->b, x, new_param(g, s, 2, fe), F32, 3, bse);
 	struct value *z = two_op(s, OP_ADD, r, scaled(s, b_cast(&s->b, b_index(&s->b, e), F32), 0.0137));
 	struct value *to[2] = { topk(s, z, e, g->pick) };
@@ -881,6 +914,6 @@ step *const gen_steps[] = {
 	unary, unary, kinked, binary, binary, with_param, with_param, chosen, reduced, linear, linear,
 	linear, product, product, looked_up, looked_up, gathered, softmaxed, normed, renamed, renamed,
 	viewed, dropped, detached, attention, attention, attention_by_hand, roped, mlp, mlp, experts,
-	of_position, picked, dispatched, dispatched, kept, step_repeat, step_repeat, step_repeat,
+	of_position, picked, dispatched, dispatched, convolved, kept, step_repeat, step_repeat, step_repeat,
 };
 const int gen_nsteps = (int)LEN(gen_steps);

@@ -148,6 +148,35 @@ static bool is_loop(const struct gen *g, dimid d)
 	return d == g->loop[0] || d == g->loop[1];
 }
 
+/* What people write: dims that belong together. */
+static void usual_dims(struct gen *g, struct dimlist *l)
+{
+	const dimid usual[][3] = {
+		{ g->batch, NODIM, NODIM }, { g->seq, NODIM, NODIM }, { g->seq, g->ctx, NODIM }, { g->ctx, NODIM, NODIM },
+		{ g->heads, g->group, g->vocab }, { g->feat[3], g->pick, NODIM }, { g->feat[0], g->feat[1], g->feat[2] },
+	};
+	const dimid *d = usual[roll(g, LEN(usual))];
+
+	for (int i = 0; i < 3; i++)
+		if (d[i] != NODIM)
+			l->d[l->n++] = d[i];
+}
+
+static void random_dims(struct gen *g, struct dimlist *l)
+{
+	int n = 1 + (int)roll(g, 4);
+
+	for (int i = 0; i < n; i++) {
+		dimid d = chance(g, 25) ? g->batch : (dimid)roll(g, g->m->dims.n);
+		bool has = is_loop(g, d);
+
+		for (int k = 0; k < l->n; k++)
+			has |= l->d[k] == d;
+		if (!has)
+			l->d[l->n++] = d;
+	}
+}
+
 static void add_arrow(struct gen *g)
 {
 	struct module *m = g->m;
@@ -161,19 +190,14 @@ static void add_arrow(struct gen *g)
 		static const enum arrow_what kinds[] = { W_PARAMS, W_GRADS, W_OPTIMIZER, W_OPTIMIZER };
 
 		a.what = kinds[roll(g, 4)];
+		a.gather_step = a.what == W_PARAMS && chance(g, 40);
 		PUSH(g->mem, &m->arrows, a);
 		return;
 	}
-	int n = 1 + (int)roll(g, 4);
-	for (int i = 0; i < n; i++) {
-		dimid d = chance(g, 25) ? g->batch : (dimid)roll(g, m->dims.n);
-		bool has = is_loop(g, d);
-
-		for (int k = 0; k < a.dims.n; k++)
-			has |= a.dims.d[k] == d;
-		if (!has)
-			a.dims.d[a.dims.n++] = d;
-	}
+	if (chance(g, 40))
+		usual_dims(g, &a.dims);
+	else
+		random_dims(g, &a.dims);
 	if (g->names.n && chance(g, 30)) {
 		a.sel = g->names.at[roll(g, g->names.n)];
 		a.none = chance(g, 25);

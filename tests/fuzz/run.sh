@@ -25,6 +25,7 @@ modules() {
 	built "$BUILD/fuzz-check" || return
 	if "$BUILD/fuzz-check" "$N" "$SEED" >"$TMP/out" 2>&1; then
 		ok "$(tail -1 "$TMP/out")"
+		sed '/ right$/d; s/^/    fuzz modules: /' "$TMP/out"
 	else
 		bad "fuzz-check $N $SEED" "$TMP/out"
 	fi
