@@ -28,8 +28,10 @@ void find_pipeline_axis(struct ctx *c, const struct node *n)
 
 	if (c->pipeline || d == NODIM || !is_repeated(c, d) || n->more->kind != N_NAME)
 		return;
-	if (find_user_axis(c, n->more->name, &c->pipeline_axis))
+	if (find_user_axis(c, n->more->name, &c->pipeline_axis)) {
 		c->pipeline = n;
+		c->m->pipe.user = c->pipeline_axis;
+	}
 }
 
 static bool read_dims(struct ctx *c, const struct node *n, struct arrow *a)
@@ -149,8 +151,12 @@ static bool check_pipeline(struct ctx *c, const struct node *n, const struct arr
 		fail(c, n->at, "repeats and other dims don't mix in one arrow");
 		return false;
 	}
+	if (repeats && a->naxes > 1) {
+		fail(c, n->at, "a pipeline has one axis");
+		return false;
+	}
 	if (repeats)
-		return supported(c, n, a, ": pipelines");
+		return true;
 	for (int i = 0; i < a->naxes; i++)
 		if (c->pipeline && a->axes[i] == c->pipeline_axis) {
 			fail(c, n->at, "'%s' is the pipeline's axis (%s): it can't shard '%s'",

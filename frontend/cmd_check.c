@@ -431,7 +431,7 @@ static void drop(struct module *m, struct block *b, struct op *op)
 		op->code = OP_CAST;
 		return;
 	}
-	struct builder at = { m, b, op, op->phase, op->span, op->of };
+	struct builder at = { m, b, op, op->phase, op->span, op->of, op->at.where };
 	struct value *pending = op->in[0];
 	struct op *cast = op_new(&at, OP_CAST, 1, &pending, 1);
 	struct value *whole = op_type(&at, cast, 0, pending->dt, pending->nd, pending->d);

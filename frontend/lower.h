@@ -243,7 +243,8 @@ bool is_repeated(const struct ctx *c, dimid d);
 void lower_arrow(struct ctx *c, const struct node *n, const struct node *plan);
 void find_pipeline_axis(struct ctx *c, const struct node *n);
 /* -- stages.c: of a plan whose arrows have been looked at -- */
-void check_stages(struct ctx *c, const struct node *plan);
+const struct node *setting_value(const struct node *line); /* the value of `name = value`, or the first word; NULL: none */
+void read_pipeline(struct ctx *c, const struct node *plan);
 /* What the arrows do to the tensors of the model: arrows that do nothing, padding, microbatches. */
 void check_arrows(struct ctx *c);
 bool lower_hardware(struct ctx *c, const char *name, struct span at);

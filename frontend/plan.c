@@ -119,7 +119,7 @@ static void make_axes(struct ctx *c)
 
 /* -- settings -- */
 
-static const struct node *one_value(const struct node *line)
+const struct node *setting_value(const struct node *line)
 {
 	if (line->a)
 		return line->a;
@@ -128,7 +128,7 @@ static const struct node *one_value(const struct node *line)
 
 static bool whole(struct ctx *c, const struct node *line, int64_t *x)
 {
-	const struct node *v = one_value(line);
+	const struct node *v = setting_value(line);
 
 	if (!v || v->kind == N_STRING || v->kind == N_LIST || v->kind == N_WORD) {
 		fail(c, line->at, "write %s = n", line->name);
@@ -150,7 +150,7 @@ static void set_microbatches(struct ctx *c, const struct node *line)
 
 static void set_precision(struct ctx *c, const struct node *line)
 {
-	const struct node *v = one_value(line);
+	const struct node *v = setting_value(line);
 
 	if (v && v->kind == N_NAME && streq(v->name, "fp32"))
 		c->m->precision = F32;
@@ -164,7 +164,7 @@ static void set_precision(struct ctx *c, const struct node *line)
 static bool check_word(struct ctx *c, const struct node *line, int n, const char *const *words,
 		       int nopt, const char *const *options)
 {
-	const struct node *v = one_value(line);
+	const struct node *v = setting_value(line);
 	struct near near = { .name = v && v->name ? v->name : "" };
 	struct text all = { .mem = c->mem };
 	bool good = false;
@@ -202,13 +202,13 @@ static void set_later(struct ctx *c, const struct node *line)
 	static const char *const stages[] = { "stages", "chunks", "inflight", "buffers" };
 	static const char *const amounts[] = { "none", "selective", "full", "auto" };
 	static const char *const limits[] = { "memory", "first", "keep" };
-	const struct node *v = one_value(line);
+	const struct node *v = setting_value(line);
 
 	if (streq(line->name, "pipeline") && !check_word(c, line, LEN(orders), orders, LEN(stages), stages))
 		return;
 	if (streq(line->name, "recompute") && !check_word(c, line, LEN(amounts), amounts, LEN(limits), limits))
 		return;
-	if (!streq(line->name, "recompute") || !v || !streq(v->name, "none"))
+	if (!streq(line->name, "pipeline") && (!streq(line->name, "recompute") || !v || !streq(v->name, "none")))
 		caution(c, line->at, "'%s' is not supported yet, and has no effect", line->name);
 }
 
@@ -331,7 +331,7 @@ void lower_plan(struct ctx *c)
 		if (line->kind == N_ARROW)
 			find_pipeline_axis(c, line);
 	if (plan)
-		check_stages(c, plan);
+		read_pipeline(c, plan);
 	for (const struct node *line = plan ? plan->body : NULL; line; line = line->next) {
 		if (line->kind == N_ARROW)
 			lower_arrow(c, line, mesh);

@@ -1,5 +1,5 @@
-/* frontend/stages.c - do the stages of a pipeline and the iterations of its repeats fit?
- * Checked whether or not there is a pass for pipelines, so that a plan is right before it runs. */
+/* frontend/stages.c - the pipeline of a plan: its order, and whether its stages and the iterations of its
+ * repeats fit. */
 #include "frontend/lower.h"
 
 static const struct node *find_line(const struct node *plan, const char *name)
@@ -32,11 +32,14 @@ static int64_t chain_length(const struct ctx *c, const struct node *arrow)
 	return n;
 }
 
-/* stages = [a, b, ...]: an entry for each stage, adding up to the iterations. */
-static void check_list(struct ctx *c, const struct node *option, int64_t stages, int64_t iterations)
+/* stages = [a, b, ...]: an entry for each chunk, adding up to the iterations. */
+static void read_list(struct ctx *c, const struct node *option, int64_t stages, int64_t iterations)
 {
 	const struct node *list = option->a;
 	int64_t n = 0, sum = 0, x;
+	struct pipe *p = &c->m->pipe;
+
+	p->end.n = 0;
 
 	if (!list || list->kind != N_LIST) {
 		fail(c, option->at, "write stages = [a, b, …], the iterations of each stage");
@@ -46,6 +49,7 @@ static void check_list(struct ctx *c, const struct node *option, int64_t stages,
 		if (!eval_size(c, e, &x))
 			return;
 		sum += x;
+		PUSH(c->mem, &p->end, sum);
 	}
 	if (n != stages)
 		fail(c, option->at, "'stages' has %lld entries for %lld stages", (long long)n, (long long)stages);
@@ -53,23 +57,56 @@ static void check_list(struct ctx *c, const struct node *option, int64_t stages,
 		fail(c, option->at, "'stages' adds up to %lld, the repeats to %lld", (long long)sum, (long long)iterations);
 }
 
-void check_stages(struct ctx *c, const struct node *plan)
+/* A positive whole number; 0 after a message or without the option. */
+static int64_t read_count(struct ctx *c, const struct node *line, const char *name)
 {
-	const struct node *line = find_line(plan, "pipeline"), *list, *chunks;
-	int64_t v = 1, iterations;
+	const struct node *option = find_option(line, name);
+	int64_t n = 0;
 
-	if (!c->pipeline || !line || c->m->mesh.at[c->pipeline_axis].size == 1)
-		return; /* on an axis of 1 (--mesh) nothing is cut */
-	chunks = find_option(line, "chunks");
-	if (chunks && chunks->a && !eval_size(c, chunks->a, &v))
+	if (!option || !option->a || !eval_size(c, option->a, &n))
+		return 0;
+	if (n < 1 || n > 1 << 20)
+		fail(c, option->at, "'%s' is a whole number from 1 up", name);
+	return n < 1 || n > 1 << 20 ? 0 : n;
+}
+
+static void read_order(struct ctx *c, const struct node *line)
+{
+	struct pipe *p = &c->m->pipe;
+	const struct node *word = line ? setting_value(line) : NULL;
+
+	p->order = ORDER_1F1B;
+	for (int i = 0; word && word->name && i < NORDER; i++)
+		if (streq(word->name, order_name[i]))
+			p->order = (enum pipe_order)i;
+	p->chunks = (int)read_count(c, line, "chunks");
+	p->inflight = read_count(c, line, "inflight");
+	p->buffers = read_count(c, line, "buffers");
+	bool several = p->order == ORDER_INTERLEAVED || p->order == ORDER_ZB_V;
+	if (p->chunks && p->chunks != 1 && !several)
+		fail(c, find_option(line, "chunks")->at, "%s has one chunk a stage; interleaved and zb_v have more",
+		     order_name[p->order]);
+	if (p->chunks && p->chunks != 2 && p->order == ORDER_ZB_V)
+		fail(c, find_option(line, "chunks")->at, "zb_v has 2 chunks a stage");
+	if (!p->chunks)
+		p->chunks = several ? 2 : 1;
+}
+
+void read_pipeline(struct ctx *c, const struct node *plan)
+{
+	const struct node *line = find_line(plan, "pipeline"), *list;
+
+	if (!c->pipeline || c->m->mesh.at[c->pipeline_axis].size == 1) {
+		c->m->pipe.user = -1; /* on an axis of 1 (--mesh) nothing is cut */
 		return;
-	int64_t stages = c->m->mesh.at[c->pipeline_axis].size * (v > 0 ? v : 1);
-	iterations = chain_length(c, c->pipeline);
+	}
+	read_order(c, line);
+	int64_t chunks = pipe_chunks(c->m), iterations = chain_length(c, c->pipeline);
 	list = find_option(line, "stages");
 	if (list)
-		check_list(c, list, stages, iterations);
-	if (stages > iterations + 2) {
-		fail(c, c->pipeline->at, "%lld stages, but %lld iterations", (long long)stages, (long long)iterations);
+		read_list(c, list, chunks, iterations);
+	if (chunks > iterations + 2) {
+		fail(c, c->pipeline->at, "%lld stages, but %lld iterations", (long long)chunks, (long long)iterations);
 		hint(c, "at most %lld: first and last may be empty", (long long)iterations + 2);
 	}
 }

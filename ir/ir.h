@@ -295,6 +295,7 @@ struct builder {
 	enum phase phase;
 	struct span span;
 	struct op *of;
+	int64_t where; /* 0: none */
 };
 
 struct op *op_new(struct builder *b, enum opcode code, uint32_t nin, struct value *const *in,

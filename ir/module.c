@@ -136,6 +136,8 @@ struct op *op_new(struct builder *b, enum opcode code, uint32_t nin, struct valu
 	op->code = code;
 	op->phase = b->phase;
 	op->span = b->span;
+	if (b->where)
+		SET(op, where, b->where);
 	op->of = b->of;
 	op->nin = nin;
 	op->in = NEWN(b->m->mem, struct value *, nin ? nin : 1);

@@ -272,7 +272,7 @@ static struct value *resolve(struct loop *l, struct value *v);
 static struct value *copy_here(struct loop *l, struct value *v)
 {
 	struct op *op = v->def;
-	struct builder b = { l->g->m, l->bb, l->anchor, BACKWARD, op->span, op };
+	struct builder b = { l->g->m, l->bb, l->anchor, BACKWARD, op->span, op, 0 };
 	struct value **in = NEWN(b.m->mem, struct value *, op->nin ? op->nin : 1);
 	struct cot *c = cot_of(l->g, v);
 
@@ -330,9 +330,9 @@ static struct value *keep(struct loop *l, struct value *v)
 
 	if (!has_dim(v, d))
 		return add_slice(l, stacked(l->g, l->fwd, v), v);
-	struct builder f = { m, l->f, NULL, FORWARD, v->span, NULL };
+	struct builder f = { m, l->f, NULL, FORWARD, v->span, NULL, 0 };
 	struct value *other = b_rename(&f, v, d, twin_dim(m, d));
-	struct builder b = { m, l->bb, l->anchor, BACKWARD, v->span, v->def };
+	struct builder b = { m, l->bb, l->anchor, BACKWARD, v->span, v->def, 0 };
 
 	return b_rename(&b, add_slice(l, stacked(l->g, l->fwd, other), other), other->d[dim_pos(v, d)], d);
 }
@@ -600,7 +600,7 @@ struct group {
 /* Gradients of one loss. last: the last op of the forward section. */
 static void differentiate_group(struct module *m, struct group *group, struct op *last)
 {
-	struct grad g = { m, { m, &m->top, NULL, BACKWARD, group->loss->span, group->loss->def } };
+	struct grad g = { m, { m, &m->top, NULL, BACKWARD, group->loss->span, group->loss->def, 0 } };
 	const char **names = NEWN(m->mem, const char *, group->ops.n);
 	struct value **grads = NEWN(m->mem, struct value *, group->ops.n);
 
@@ -670,7 +670,7 @@ bool pass_differentiate(struct module *m, struct diag *d)
 	for (int i = 0; i < n; i++)
 		for (uint32_t k = 0; k < groups[i].ops.n; k++) {
 			struct op *op = groups[i].ops.at[k];
-			struct builder b = { m, &m->top, NULL, EPILOGUE, op->span, NULL };
+			struct builder b = { m, &m->top, NULL, EPILOGUE, op->span, NULL, 0 };
 			struct op *t = op_new(&b, OP_TRAIN, op->nin, op->in, 0);
 
 			t->has = op->has;

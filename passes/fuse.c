@@ -536,7 +536,8 @@ static bool join(struct fuse *f, int a, int b)
 
 	if (a == b || is_pick(f->it[ga->ops.at[0]].op) || is_pick(f->it[gb->ops.at[0]].op))
 		return false;
-	if (f->it[ga->ops.at[0]].op->phase != f->it[gb->ops.at[0]].op->phase || ga->scalar != gb->scalar ||
+	if (f->it[ga->ops.at[0]].op->phase != f->it[gb->ops.at[0]].op->phase ||
+	    f->it[ga->ops.at[0]].op->at.where != f->it[gb->ops.at[0]].op->at.where || ga->scalar != gb->scalar ||
 	    (ga->shown && gb->back) || (ga->back && gb->shown))
 		return false;
 	/* a small table is made once, not in every row */
@@ -852,7 +853,8 @@ static struct op *make_kernel(struct fuse *f, int g)
 {
 	const struct group *group = &f->groups.at[g];
 	const struct op *last = f->it[group->ops.at[group->ops.n - 1]].op;
-	struct builder b = { .m = f->m, .block = f->block, .phase = last->phase, .span = last->span };
+	struct builder b = { .m = f->m, .block = f->block, .phase = last->phase, .span = last->span,
+			     .where = last->at.where };
 	struct op *kernel = op_new(&b, OP_KERNEL, 0, NULL, 0);
 	bool *need = NEWN(f->mem, bool, f->n + 1);
 

@@ -38,7 +38,8 @@ static void lift_rename(struct fuse *f, struct op *op)
 		for (int k = 0; k < op->at.tos.n; k++)
 			if (has_dim(map->in[i], op->at.tos.d[k]))
 				return;
-	struct builder b = { .m = f->m, .block = f->block, .before = op, .phase = op->phase, .span = op->span };
+	struct builder b = { .m = f->m, .block = f->block, .before = op, .phase = op->phase, .span = op->span,
+			     .where = op->at.where };
 	struct op *c = op_clone(&b, map, false);
 	struct value *v = c->out[0];
 	c->mark = -1;
@@ -80,7 +81,7 @@ void fuse_widen_sums(struct fuse *f)
 		    (op->code != OP_SCATTER && fuse_held(f, op) <= COLUMN_LIMIT))
 			continue;
 		struct builder b = { .m = f->m, .block = f->block, .before = op->next, .phase = op->phase,
-				     .span = op->span, .of = op->of };
+				     .span = op->span, .of = op->of, .where = op->at.where };
 		struct op *cast = op_new(&b, OP_CAST, 1, &v, 1);
 		cast->mark = -1;
 		struct value *r = op_type(&b, cast, 0, BF16, v->nd, v->d);
@@ -208,6 +209,10 @@ static struct value *again(struct fuse *f, struct builder *b, struct value *v, i
 		in[i] = again(f, b, op->in[i], full, false);
 	struct op *c = op_clone(b, op, false);
 	c->phase = b->phase;
+	c->has &= ~(1u << A_where);
+	c->at.where = 0;
+	if (b->where)
+		SET(c, where, b->where);
 	c->mark = -1;
 	memcpy(c->in, in, op->nin * sizeof *in);
 	c->out[0]->name = NULL;
@@ -219,7 +224,8 @@ static void again_for(struct fuse *f, int i, struct op *first)
 {
 	struct value *v = f->it[i].op->out[0];
 	int group = f->it[first->mark].group;
-	struct builder b = { .m = f->m, .block = f->block, .before = first, .phase = first->phase, .span = v->span };
+	struct builder b = { .m = f->m, .block = f->block, .before = first, .phase = first->phase, .span = v->span,
+			     .where = first->at.where };
 	struct value *copy = again(f, &b, v, local_count(f->m, v), true);
 
 	for (uint32_t u = 0; u < f->it[i].users.n; u++) {

@@ -2,9 +2,9 @@
  *
  * A value is where its op ran: what is accumulated at a place is on the stages that run that place, a param
  * where it is held, what is stacked along a repeat everywhere (each stage has its rows). An op runs where all
- * its operands are. Where its result is wanted on more stages, or operands are on different ones, these
- * become sums over the pipeline's axis, zero but on their stage (to_partial {from}), which the partitioner
- * reduces like any other: the global norm is one all-reduce. */
+ * its operands are. Where operands are on different stages and the result is wanted on more than have all of
+ * them, these become sums over the pipeline's axis, zero but on their stage (to_partial {from}), which the
+ * partitioner reduces like any other: the global norm is one all-reduce. */
 #include "passes/stages.h"
 
 struct value *to_sum(struct builder *b, struct value *x, int64_t from, int64_t to, bool partial)
@@ -66,7 +66,7 @@ static void join_parts(struct stages *s)
 			struct value *old = op->out[0];
 			const char *param = old->name && strncmp(old->name, "d:", 2) == 0 ? old->name + 2 : NULL;
 			const struct buffer *p = param ? find_buffer(s->m, param) : NULL;
-			struct builder b = { s->m, &s->m->top, late, EPILOGUE, op->span, NULL };
+			struct builder b = { s->m, &s->m->top, late, EPILOGUE, op->span, NULL, 0 };
 
 			replace_uses(&s->m->top, old, add_parts(s, &b, old, p && p->where ? p->where : EVERYWHERE));
 		}
@@ -162,7 +162,7 @@ static bool covers(int64_t have, int64_t wanted)
 /* Operands that are not on all these stages become sums over them. */
 static void spread_operands(struct stages *s, struct op *op, int64_t to)
 {
-	struct builder b = { s->m, op->home, op, EPILOGUE, op->span, NULL };
+	struct builder b = { s->m, op->home, op, EPILOGUE, op->span, NULL, 0 };
 
 	for (uint32_t i = 0; i < op->nin; i++) {
 		int64_t t = there(s, op->in[i]);
@@ -172,17 +172,6 @@ static void spread_operands(struct stages *s, struct op *op, int64_t to)
 		op->in[i] = to_sum(&b, op->in[i], t, to, false);
 		spot_of(s, op->in[i])->there = to;
 	}
-}
-
-static void spread_result(struct stages *s, struct op *op, struct value *v)
-{
-	struct builder b = { s->m, op->home, op->next, EPILOGUE, op->span, NULL };
-	struct value *all = to_sum(&b, v, spot_of(s, v)->there, EVERYWHERE, false);
-
-	replace_uses(op->home, v, all);
-	all->def->in[0] = v;
-	spot_of(s, all)->there = EVERYWHERE;
-	spot_of(s, all)->wanted = spot_of(s, v)->wanted;
 }
 
 static bool place_late_op(struct stages *s, struct op *op)
@@ -197,22 +186,18 @@ static bool place_late_op(struct stages *s, struct op *op)
 			   s->m->dims.at[op->at.dim].name);
 		return false;
 	}
-	if ((x.apart && (!x.all || !covers(x.all, wanted))) ||
-	    (!covers(x.all, wanted) && (op->code == OP_WRITE || (x.mixed && opinfo[op->code].linear == L_ALL)))) {
+	if ((x.apart && !x.all) || (!covers(x.all, wanted) && (x.apart || x.mixed || op->code == OP_WRITE))) {
 		x.all = wanted ? wanted : EVERYWHERE;
 		spread_operands(s, op, x.all);
 	}
 	if (op->code == OP_READ)
 		x.all = buffer_where(s, op->at.buf);
-	if (op->code != OP_TO_PARTIAL && x.all != EVERYWHERE)
+	else if (op->code == OP_TO_PARTIAL)
+		x.all = where_of(op);
+	if (x.all != EVERYWHERE)
 		SET(op, where, x.all);
-	for (uint32_t i = 0; i < op->nout; i++) {
-		struct value *v = op->out[i];
-
-		spot_of(s, v)->there = op->code == OP_TO_PARTIAL ? where_of(op) : x.all;
-		if (op->code != OP_READ && op->code != OP_TO_PARTIAL && !covers(spot_of(s, v)->there, wanted))
-			spread_result(s, op, v);
-	}
+	for (uint32_t i = 0; i < op->nout; i++)
+		spot_of(s, op->out[i])->there = x.all;
 	return true;
 }
 

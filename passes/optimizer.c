@@ -291,7 +291,7 @@ static void probe(struct builder *b, struct train *t)
 static void expand(struct module *m, struct norm_group *group, bool first)
 {
 	struct op *op = group->trains.at[0].op;
-	struct builder b = { m, &m->top, NULL, EPILOGUE, op->span, NULL };
+	struct builder b = { m, &m->top, NULL, EPILOGUE, op->span, NULL, 0 };
 	struct value *scale = NULL, *clip = clip_of(op);
 
 	for (uint32_t i = 0; m->probes && i < group->trains.n; i++)

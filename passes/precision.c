@@ -22,7 +22,7 @@ static void round_block(struct precision *p, struct block *block);
 
 static struct builder at(const struct precision *p, const struct op *op, struct op *before)
 {
-	return (struct builder){ p->m, op->home, before, op->phase, op->span, op->of };
+	return (struct builder){ p->m, op->home, before, op->phase, op->span, op->of, op->at.where };
 }
 
 /* Operand i of op in type dt; a cast stands before op. */
@@ -138,7 +138,7 @@ static void type_repeat(struct precision *p, struct op *op)
 	round_block(p, body);
 	for (uint32_t i = 0; i < nc; i++) {
 		struct value *y = body->yields.at[i];
-		struct builder b = { p->m, body, NULL, op->phase, y->span, NULL };
+		struct builder b = { p->m, body, NULL, op->phase, y->span, NULL, 0 };
 
 		if (is_float(y->dt))
 			body->yields.at[i] = b_cast(&b, y, body->args.at[i]->dt);

@@ -96,7 +96,7 @@ static double fold2(enum opcode code, double a, double b)
 
 static struct value *make_const(struct module *m, struct op *op, double x)
 {
-	struct builder b = { m, op->home, op, op->phase, op->span, op->of };
+	struct builder b = { m, op->home, op, op->phase, op->span, op->of, op->at.where };
 	struct value *r = op->out[0];
 	struct op *c = op_new(&b, OP_CONST, 0, NULL, 1);
 
@@ -197,7 +197,7 @@ static void drop_zeros(struct op *op)
 /* pow(x, 2) and 0 - x in simpler ops; const div to mul would round otherwise and stays. */
 static struct value *other_op(struct module *m, struct op *op)
 {
-	struct builder b = { m, op->home, op, op->phase, op->span, op->of };
+	struct builder b = { m, op->home, op, op->phase, op->span, op->of, op->at.where };
 
 	if (op->code == OP_POW && is_number(op->in[1], 2) && op->in[0]->dt == op->out[0]->dt)
 		return b_map2(&b, OP_MUL, op->in[0], op->in[0]);

@@ -298,7 +298,7 @@ static struct op *op_at(struct stages *s, struct op *op, int place, bool *partia
 	}
 	if (!any)
 		return NULL;
-	struct builder b = { s->m, op->home, op, op->phase, op->span, op->of };
+	struct builder b = { s->m, op->home, op, op->phase, op->span, op->of, 0 };
 	struct op *new = op_new(&b, n == 1 && sum ? (op->code == OP_SUB && second ? OP_NEG : OP_ACCUM) : op->code, n, in, 1);
 	if (!sum) {
 		new->has = op->has;
@@ -350,7 +350,7 @@ static void split_accumulate(struct stages *s, struct op *op)
 	const struct spot *x = spot_of(s, op->in[0]);
 
 	for (uint32_t i = 0; i < x->parts.n; i++) {
-		struct builder b = { s->m, op->home, op, op->phase, op->span, op->of };
+		struct builder b = { s->m, op->home, op, op->phase, op->span, op->of, 0 };
 		struct op *new = op_new(&b, OP_ACCUMULATE, 1, &(struct value *){ x->parts.at[i].v }, 1);
 		struct value *v = op_type(&b, new, 0, op->out[0]->dt, op->out[0]->nd, op->out[0]->d);
 

@@ -350,7 +350,7 @@ static struct value *finish(struct look *l, struct op *op)
 struct value *lookup_view(struct module *m, struct op *op)
 {
 	struct look l = { .m = m, .x = op->in[0], .n = op->at.dims.n,
-			  .b = { m, op->home, op, op->phase, op->span, op->of } };
+			  .b = { m, op->home, op, op->phase, op->span, op->of, op->at.where } };
 
 	if (l.n + 1 != op->nin || l.n > LEN(l.d))
 		return NULL;

@@ -295,7 +295,7 @@ static void write_gradients(struct module *m)
 		const struct buffer *p = find_buffer(m, op->at.buf);
 		struct buffer *g = module_buffer(m, B_PROBE, arena_printf(m->mem, "%s:grad", p->name), F32,
 						 p->nd, p->d);
-		struct builder b = { m, &m->top, op, EPILOGUE, op->span, NULL };
+		struct builder b = { m, &m->top, op, EPILOGUE, op->span, NULL, 0 };
 		struct op *w = op_new(&b, OP_WRITE, 1, op->in, 0);
 
 		SET(w, buf, g->name);
