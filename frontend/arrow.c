@@ -173,7 +173,11 @@ static bool check_kind(struct ctx *c, const struct node *n, const struct arrow *
 		fail(c, n->at, "'gather' is an option of params -> axes");
 		return false;
 	}
-	if (a->host || a->zigzag)
+	if (a->zigzag && (a->what != W_DIMS || a->none)) {
+		fail(c, n->at, "'order' is an option of dims -> axes");
+		return false;
+	}
+	if (a->host)
 		return supported(c, n, a, "");
 	if (a->what == W_ACTIVATIONS)
 		return supported(c, n, a, "; 'params -> …', 'grads -> …' and 'optimizer -> …' are");

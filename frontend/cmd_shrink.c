@@ -89,7 +89,7 @@ static void find_limits(struct shrink *k, const struct module *m)
 
 		for (int j = 0; j < dims->n; j++)
 			if ((f = find_dim_of(k, m, dims->d[j])))
-				f->modulo = axes * (dims->d[j] == m->batch ? micro : 1);
+				f->modulo = axes * (dims->d[j] == m->batch ? micro : m->arrows.at[i].zigzag ? 2 : 1);
 	}
 }
 

@@ -205,12 +205,6 @@ static double *row_of(const struct attn *a, const struct walk *w, const struct h
 	return ev_at(h, a->c) + w->off[a->at[which]] + i * walk_step(w, a->at[which]);
 }
 
-/* Global index of row i of the walk along dim k of the nest. */
-static int64_t row_index(const struct walk *w, int k, int64_t i)
-{
-	return w->start[k] + (k == w->row ? i : w->i[k]);
-}
-
 /* Element of a bias, mask, window or dbias at row i, column j. */
 static double *extra_at(const struct attn *a, const struct walk *w, const struct held *h, int which, int64_t i,
 			int64_t j)
@@ -220,18 +214,18 @@ static double *extra_at(const struct attn *a, const struct walk *w, const struct
 	return row_of(a, w, h, which, i) + (pos < 0 ? 0 : j * h->stride[pos]);
 }
 
-/* Does row i, which is number `row` of {causal}, see key j? */
-static bool sees(const struct attn *a, const struct walk *w, int64_t i, int64_t row, int64_t j)
+/* Does row i, which has index `row` in {causal}, see the key at position j, which has index `key`? */
+static bool sees(const struct attn *a, const struct walk *w, int64_t i, int64_t row, int64_t j, int64_t key)
 {
 	if (a->mask && *extra_at(a, w, a->mask, T_MASK, i, j) == 0)
 		return false;
-	if (a->window && (double)(row - j) >= *extra_at(a, w, a->window, T_WINDOW, i, j))
+	if (a->window && (double)(row - key) >= *extra_at(a, w, a->window, T_WINDOW, i, j))
 		return false;
-	return !HAS(a->op, causal) || j <= row;
+	return !HAS(a->op, causal) || key <= row;
 }
 
 /* u (-inf where masked), slope and keep. */
-static void scores(struct attn *a, const struct walk *w, int64_t i, const double *q, const double *k)
+static void scores(const struct eval *e, struct attn *a, const struct walk *w, int64_t i, const double *q, const double *k)
 {
 	const struct op *op = a->op;
 	int64_t qd = inner(a->q, op->at.dim), kd = inner(a->k, op->at.dim), kc = inner(a->k, op->at.ctx);
@@ -239,10 +233,11 @@ static void scores(struct attn *a, const struct walk *w, int64_t i, const double
 
 	for (int d = 0; d < a->n.nd; d++) {
 		if (HAS(op, causal) && a->n.d[d] == op->at.causal)
-			row = row_index(w, d, i);
-		mask += row_index(w, d, i) * a->mask_step[d];
+			row = walk_index(e, w, d, i);
+		mask += walk_index(e, w, d, i) * a->mask_step[d];
 	}
 	for (int64_t j = 0; j < a->nctx; j++) {
+		int64_t key = dim_index(e->m, op->at.ctx, j);
 		double u = 0;
 
 		for (int64_t x = 0; x < a->ndim; x++)
@@ -257,10 +252,10 @@ static void scores(struct attn *a, const struct walk *w, int64_t i, const double
 		}
 		if (a->bias)
 			u += *extra_at(a, w, a->bias, T_BIAS, i, j);
-		a->u[j] = sees(a, w, i, row, j) ? u : -INFINITY;
+		a->u[j] = sees(a, w, i, row, j, key) ? u : -INFINITY;
 		a->keep[j] = 1;
 		if (a->drop > 0)
-			a->keep[j] = rng_uniform(a->key, (uint64_t)(mask + j * a->mask_ctx), a->step,
+			a->keep[j] = rng_uniform(a->key, (uint64_t)(mask + key * a->mask_ctx), a->step,
 						 a->iter) < a->drop ? 0 : 1 / (1 - a->drop);
 	}
 }
@@ -279,13 +274,13 @@ static double softmax(struct attn *a)
 	return lse;
 }
 
-static void forward_row(struct attn *a, const struct walk *w, int64_t i)
+static void forward_row(const struct eval *e, struct attn *a, const struct walk *w, int64_t i)
 {
 	const double *v = row_of(a, w, a->v, T_V, i);
 	double *o = row_of(a, w, a->o, T_O, i);
 	int64_t vc = inner(a->v, a->op->at.ctx);
 
-	scores(a, w, i, row_of(a, w, a->q, T_Q, i), row_of(a, w, a->k, T_K, i));
+	scores(e, a, w, i, row_of(a, w, a->q, T_Q, i), row_of(a, w, a->k, T_K, i));
 	*row_of(a, w, a->lse, T_LSE, i) = softmax(a);
 	for (int64_t x = 0; x < a->nown; x++) {
 		double sum = 0;
@@ -323,7 +318,7 @@ static void grad_values(struct attn *a, const struct walk *w, int64_t i)
 	}
 }
 
-static void grad_row(struct attn *a, const struct walk *w, int64_t i)
+static void grad_row(const struct eval *e, struct attn *a, const struct walk *w, int64_t i)
 {
 	const double *q = row_of(a, w, a->q, T_Q, i), *k = row_of(a, w, a->k, T_K, i);
 	double lse = *row_of(a, w, a->lse, T_LSE, i);
@@ -332,7 +327,7 @@ static void grad_row(struct attn *a, const struct walk *w, int64_t i)
 	int64_t qd = inner(a->q, dim), kd = inner(a->k, dim), kc = inner(a->k, ctx);
 	int64_t dqd = inner(a->dq, dim), dkd = inner(a->dk, dim), dkc = inner(a->dk, ctx);
 
-	scores(a, w, i, q, k);
+	scores(e, a, w, i, q, k);
 	for (int64_t j = 0; j < a->nctx; j++)
 		a->p[j] = a->u[j] == -INFINITY ? 0 : exp(a->u[j] - lse);
 	grad_values(a, w, i);
@@ -354,7 +349,7 @@ static bool rows(struct eval *e, struct attn *a, uint32_t first_iter, bool grad)
 			return false;
 		while (walk_row(&w))
 			for (int64_t i = 0; i < walk_n(&w); i++)
-				(grad ? grad_row : forward_row)(a, &w, i);
+				(grad ? grad_row : forward_row)(e, a, &w, i);
 	}
 	return true;
 }

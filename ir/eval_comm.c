@@ -196,15 +196,6 @@ static void whole_nest(const struct eval *e, const struct held *h, const dimid *
 	nest_array(n, h->v->nd, h->v->d, step);
 }
 
-static int64_t whole_base(const struct nest *n, const struct walk *w)
-{
-	int64_t base = 0;
-
-	for (int i = 0; i < n->nd; i++)
-		base += w->start[i] * n->p[1].step[i];
-	return base;
-}
-
 const char *ev_join(struct eval *e, const struct held *h, const dimid *order, double *whole)
 {
 	const struct sharding *s = ev_sharding(e, h->v);
@@ -220,11 +211,9 @@ const char *ev_join(struct eval *e, const struct held *h, const dimid *order, do
 	for (int c = 0; c < e->ncoord; c++) {
 		if (origin_of(e, h->v, c, free) != c || !walk_begin(e, NULL, &n, c, &w))
 			continue;
-		int64_t base = whole_base(&n, &w);
 		while (walk_row(&w))
 			for (int64_t i = 0; i < walk_n(&w); i++)
-				put(&whole[base + w.off[1] + i * walk_step(&w, 1)],
-				    ev_at(h, c)[w.off[0] + i * walk_step(&w, 0)], mode);
+				put(&whole[walk_logical(e, &w, 1, i)], ev_at(h, c)[w.off[0] + i * walk_step(&w, 0)], mode);
 	}
 	if (s->sum && s->max)
 		return "pending by sum and by max at once";
@@ -261,11 +250,9 @@ bool ev_read(struct eval *e, const struct op *op)
 	for (int c = 0; c < e->ncoord; c++) {
 		if (!walk_begin(e, op, &n, c, &w))
 			return false;
-		int64_t base = whole_base(&n, &w);
 		while (walk_row(&w))
 			for (int64_t i = 0; i < walk_n(&w); i++)
-				ev_at(h, c)[w.off[0] + i * walk_step(&w, 0)] =
-					b->now->x[base + w.off[1] + i * walk_step(&w, 1)];
+				ev_at(h, c)[w.off[0] + i * walk_step(&w, 0)] = b->now->x[walk_logical(e, &w, 1, i)];
 	}
 	return true;
 }

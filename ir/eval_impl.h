@@ -124,6 +124,21 @@ static inline int64_t walk_step(const struct walk *w, int p)
 {
 	return w->row < 0 ? 0 : w->nest->p[p].step[w->row];
 }
+/* Index, not position, of element i of the row along dim k of the nest. */
+static inline int64_t walk_index(const struct eval *e, const struct walk *w, int k, int64_t i)
+{
+	return dim_index(e->m, w->nest->d[k], w->start[k] + (k == w->row ? i : w->i[k]));
+}
+/* Where element i of the row is in a logical tensor with the steps of pointer p. */
+static inline int64_t walk_logical(const struct eval *e, const struct walk *w, int p, int64_t i)
+{
+	int64_t at = 0;
+
+	for (int k = 0; k < w->nest->nd; k++)
+		if (w->nest->p[p].step[k])
+			at += walk_index(e, w, k, i) * w->nest->p[p].step[k];
+	return at;
+}
 bool ev_fill(struct eval *e, const struct op *op, const struct held *h, double x); /* valid elements */
 /* to = from at all coordinates, dims matched by name; to_at, from_at are added to the offsets, skip
  * is a dim of one of the two that is not walked (NODIM: none). */

@@ -313,7 +313,7 @@ static int64_t table_row(const struct eval *e, const struct table *t, int c, con
 
 		if (!(i >= 0 && i < (double)dim_size(e->m, t->t->v->d[t->pos[k]])))
 			return -1;
-		int64_t local = (int64_t)i - x->start;
+		int64_t local = dim_position(e->m, t->t->v->d[t->pos[k]], (int64_t)i) - x->start;
 		if (local < 0 || local >= x->valid)
 			return -1;
 		at += local * t->t->stride[t->pos[k]];
@@ -445,7 +445,7 @@ static int64_t floor_mod(int64_t a, int64_t n)
 	return n ? (a % n + n) % n : 0;
 }
 
-/* Global indices in the operand of global indices r of the result. false: nothing, a zero. */
+/* Indices in the operand of indices r of the result. false: nothing, a zero. */
 static bool view_source(const struct module *m, const struct op *op, const struct dimlist *from,
 			const struct dimlist *to, const int64_t *r, int64_t *a)
 {
@@ -508,18 +508,19 @@ static bool view_at(struct eval *e, const struct view *v, const int64_t *local)
 	for (int i = 0; i < v->to.n; i++) {
 		int pos = dim_pos(v->out->v, v->to.d[i]);
 
-		r[i] = ev_ext(v->out, v->c)[pos].start + local[i];
+		r[i] = dim_index(e->m, v->to.d[i], ev_ext(v->out, v->c)[pos].start + local[i]);
 		to += local[i] * v->out->stride[pos];
 	}
 	zero = !view_source(e->m, v->op, &v->from, &v->to, r, a);
 	for (int i = 0; i < v->from.n && !zero; i++) {
 		int pos = dim_pos(v->in->v, v->from.d[i]);
 		const struct extent *x = ev_ext(v->in, v->c) + pos;
+		int64_t at = dim_position(e->m, v->from.d[i], a[i]);
 
-		if (a[i] < x->start || a[i] >= x->start + x->valid)
+		if (at < x->start || at >= x->start + x->valid)
 			return ev_fail(e, v->op, "element %lld of '%s' is not at hand (coordinate %d)",
 				       (long long)a[i], e->m->dims.at[v->from.d[i]].name, v->c);
-		from += (a[i] - x->start) * v->in->stride[pos];
+		from += (at - x->start) * v->in->stride[pos];
 	}
 	return view_copy(e, v, to, zero ? 0 : from, zero);
 }
@@ -641,14 +642,10 @@ static bool rng(struct eval *e, const struct op *op)
 	for (int c = 0; c < e->ncoord; c++) {
 		if (!ev_iteration(e, op, 0, c, &iter) || !walk_begin(e, op, &n, c, &w))
 			return false;
-		int64_t base = 0;
-		for (int i = 0; i < n.nd; i++)
-			base += w.start[i] * n.p[1].step[i];
 		while (walk_row(&w))
 			for (int64_t i = 0; i < walk_n(&w); i++)
 				ev_at(out, c)[w.off[0] + i * walk_step(&w, 0)] =
-					rng_uniform(key, (uint64_t)(base + w.off[1] + i * walk_step(&w, 1)),
-						    (uint32_t)e->step, iter);
+					rng_uniform(key, (uint64_t)walk_logical(e, &w, 1, i), (uint32_t)e->step, iter);
 	}
 	return true;
 }
@@ -667,11 +664,9 @@ static bool indices(struct eval *e, const struct op *op)
 	for (int c = 0; c < e->ncoord; c++) {
 		if (!walk_begin(e, op, &n, c, &w))
 			return false;
-		int64_t start = ev_ext(out, c)[dim_pos(out->v, op->at.dim)].start;
 		while (walk_row(&w))
 			for (int64_t i = 0; i < walk_n(&w); i++)
-				ev_at(out, c)[w.off[0] + i * walk_step(&w, 0)] =
-					(double)(start + w.off[1] + i * walk_step(&w, 1));
+				ev_at(out, c)[w.off[0] + i * walk_step(&w, 0)] = (double)walk_logical(e, &w, 1, i);
 	}
 	return true;
 }

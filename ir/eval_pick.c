@@ -48,7 +48,7 @@ static bool pick_init(struct eval *e, struct pick *p)
 	return true;
 }
 
-/* Offsets in h of all elements along, row-major in the order of the list. */
+/* Offsets in h of all elements along, row-major by index in the order of the list. */
 static bool offsets(struct eval *e, const struct pick *p, const struct held *h, int c, int64_t *off)
 {
 	for (int64_t k = 0; k < p->count; k++) {
@@ -61,7 +61,7 @@ static bool offsets(struct eval *e, const struct pick *p, const struct held *h, 
 
 			if (ev_ext(h, c)[pos].valid != size)
 				return ev_fail(e, p->op, "dim '%s' is split", e->m->dims.at[p->along.d[i]].name);
-			off[k] += rest % size * h->stride[pos];
+			off[k] += dim_position(e->m, p->along.d[i], rest % size) * h->stride[pos];
 			rest /= size;
 		}
 	}

@@ -335,6 +335,8 @@ int64_t dim_size(const struct module *m, dimid d);
  * streams and the model speak of indices. The two are one, but in zigzag order: there, of 2K equal
  * chunks, chunks c and 2K-1-c lie side by side, so that any cut of the positions in K equal parts
  * gives each an early and a late chunk. */
+int64_t zigzag_index(int64_t size, int64_t k, int64_t position); /* k 0: as it is */
+int64_t zigzag_position(int64_t size, int64_t k, int64_t index);
 int64_t dim_index(const struct module *m, dimid d, int64_t position);
 int64_t dim_position(const struct module *m, dimid d, int64_t index);
 int64_t value_count(const struct module *m, const struct value *v); /* elements, logical */

@@ -1,24 +1,32 @@
 /* ir/shard.c - shardings: the order along a dim, extents of nested chunks, what a collective moves. */
 #include "ir/ir.h"
 
+int64_t zigzag_index(int64_t size, int64_t k, int64_t position)
+{
+	if (!k)
+		return position;
+	int64_t chunk = size / (2 * k), pair = position / (2 * chunk), at = position % (2 * chunk);
+	return at < chunk ? pair * chunk + at : (2 * k - 2 - pair) * chunk + at;
+}
+
+int64_t zigzag_position(int64_t size, int64_t k, int64_t index)
+{
+	if (!k)
+		return index;
+	int64_t chunk = size / (2 * k), no = index / chunk, at = index % chunk;
+	return no < k ? no * 2 * chunk + at : ((2 * k - 1 - no) * 2 + 1) * chunk + at;
+}
+
 int64_t dim_index(const struct module *m, dimid d, int64_t position)
 {
-	int64_t k = m->dims.at[d].zigzag;
-
-	if (!k)
-		return is_staged(m, d) ? pipe_index(m, d, position) : position;
-	int64_t chunk = m->dims.at[d].size / (2 * k), pair = position / (2 * chunk), at = position % (2 * chunk);
-	return at < chunk ? pair * chunk + at : (2 * k - 2 - pair) * chunk + at;
+	return is_staged(m, d) ? pipe_index(m, d, position) :
+				 zigzag_index(m->dims.at[d].size, m->dims.at[d].zigzag, position);
 }
 
 int64_t dim_position(const struct module *m, dimid d, int64_t index)
 {
-	int64_t k = m->dims.at[d].zigzag;
-
-	if (!k)
-		return is_staged(m, d) ? pipe_position(m, d, index) : index;
-	int64_t chunk = m->dims.at[d].size / (2 * k), no = index / chunk, at = index % chunk;
-	return no < k ? no * 2 * chunk + at : ((2 * k - 1 - no) * 2 + 1) * chunk + at;
+	return is_staged(m, d) ? pipe_position(m, d, index) :
+				 zigzag_position(m->dims.at[d].size, m->dims.at[d].zigzag, index);
 }
 
 struct extent extent_of(const struct module *m, dimid d, const struct axes *on, const int *coord)

@@ -441,7 +441,7 @@ bool pass_place(struct module *m, struct diag *d)
 	struct cuts c = { { 0 }, { { 0 } } };
 
 	find_loops(m, &m->top);
-	if (!refine_mesh(m, &c, d))
+	if (!order_dims(m, d) || !refine_mesh(m, &c, d))
 		return false;
 	find_sums(m);
 	for (uint32_t i = 0; i < m->bufs.n; i++)

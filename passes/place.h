@@ -18,6 +18,9 @@ struct sharding refine_by_kind(const struct module *m, const char *name, int nd,
  * each microbatch and accumulated there; else it is accumulated pending, and reduced once a step. */
 bool reduced_each_microbatch(const struct module *m, const char *param);
 
+/* Sets dim.zigzag by the arrows, for all of the program. false: a dim can't have the order asked for. */
+bool order_dims(struct module *m, struct diag *d); /* order.c */
+
 bool is_repeat_dim(const struct module *m, dimid d);
 /* Shell pattern: * and ? match any text. */
 bool glob_match(const char *pattern, const char *name);
