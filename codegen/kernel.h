@@ -129,6 +129,9 @@ const char *place(struct gen *g, const struct kval *k, uint32_t mask, const int6
 /* Of an array that holds the dims of span, or a whole result. */
 const char *cell(struct gen *g, const struct kval *k, const char *arr, bool whole, uint32_t span, const struct env *e);
 int64_t span_count(const struct gen *g, uint32_t span);
+/* C for the index at a position of dim d, and for the position of an index (-1: out of range). */
+const char *index_at(struct gen *g, dimid d, const char *position);
+const char *position_of(struct gen *g, dimid d, const char *index);
 const char *load(struct gen *g, enum dtype dt, const char *what);
 const struct env *env_for(struct gen *g, const struct op *op, const struct env *e);
 void remember(struct gen *g, struct node *n, struct kval *k, const struct env *e, const char *name);

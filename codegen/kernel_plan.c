@@ -156,6 +156,9 @@ static void pin(struct gen *g, dimid d)
 static void pin_dims(struct gen *g)
 {
 	for (const struct op *op = g->op->body->first; op; op = op->next) {
+		for (int i = 0; op->code == OP_RNG && i < op->at.dims.n; i++)
+			if (g->m->dims.at[op->at.dims.d[i]].zigzag)
+				pin(g, op->at.dims.d[i]);
 		if (!is_view(op) && op->code != OP_SCATTER && op->code != OP_INDEX)
 			continue;
 		if (HAS(op, dim))
@@ -325,9 +328,10 @@ static bool rng_row(const struct gen *g, const struct kval *k)
 
 	if (k->arg >= 0 || op->code != OP_RNG || !op->at.dims.n)
 		return false;
-	int last = kdim_of(g, op->at.dims.d[op->at.dims.n - 1]);
+	dimid d = op->at.dims.d[op->at.dims.n - 1];
+	int last = kdim_of(g, d);
 
-	return last >= 0 && !(g->loops >> (last + 1)) && k->mask >> last & 1 && g->kd[last].cap <= RNG_ROW &&
+	return last >= 0 && !g->m->dims.at[d].zigzag && !(g->loops >> (last + 1)) && k->mask >> last & 1 && g->kd[last].cap <= RNG_ROW &&
 	       g->kd[last].cap >= 16;
 }
 

@@ -56,6 +56,12 @@ static void open_rows(struct gen *g, struct text *t, const struct op *op, const 
 	text_put(t, "{\nconst %s *x = p%s;\nint32_t *r = o%s;\n", ctype[v->dt], x.n ? x.s : "", r.n ? r.s : "");
 }
 
+/* Offset of element `index` along d, in elements. */
+static const char *offset_along(struct gen *g, dimid d, const char *index, int64_t stride)
+{
+	return SAY(g, "%s * %" PRId64, position_of(g, d, index), stride);
+}
+
 static const char *load_at(struct gen *g, const struct value *v, const char *at)
 {
 	return SAY(g, v->dt == BF16 ? "ld_bf16(x[%s])" : "x[%s]", at);
@@ -66,7 +72,7 @@ static void put_argmax(struct gen *g, struct text *t, const struct op *op)
 {
 	const struct value *v = op->in[0];
 	int64_t n = dim_size(g->m, op->at.dim), s = stride_of(g, v, op->at.dim);
-	const char *type = is_float(v->dt) ? "float" : "int32_t", *y = load_at(g, v, SAY(g, "j * %" PRId64, s));
+	const char *type = is_float(v->dt) ? "float" : "int32_t", *y = load_at(g, v, offset_along(g, op->at.dim, "j", s));
 
 	text_put(t, "%s top = %s;\nint32_t at = 0;\n_Pragma(\"omp simd reduction(max:top)\")\n", type, load_at(g, v, "0"));
 	text_put(t, "for (int64_t j = 1; j < %" PRId64 "; j++) {\nconst %s y = %s;\ntop = y > top ? y : top;\n}\n", n, type, y);
@@ -83,7 +89,7 @@ static void put_topk(struct gen *g, struct text *t, const struct op *op)
 
 	text_put(t, "%s best[%" PRId64 "];\nint64_t have = 0;\n", type, k);
 	text_put(t, "for (int64_t j = 0; j < %" PRId64 "; j++) {\nconst %s y = %s;\n", n, type,
-		 load_at(g, v, SAY(g, "j * %" PRId64, stride_of(g, v, op->at.dim))));
+		 load_at(g, v, offset_along(g, op->at.dim, "j", stride_of(g, v, op->at.dim))));
 	text_put(t, "int64_t at = have;\nwhile (at > 0 && y > best[at - 1])\nat--;\n");
 	text_put(t, "if (at == %" PRId64 ")\ncontinue;\nhave += have < %" PRId64 ";\n", k, k);
 	text_put(t, "for (int64_t i = have - 1; i > at; i--) {\nbest[i] = best[i - 1];\nr[i * %" PRId64
@@ -101,8 +107,10 @@ static const char *along_loops(struct gen *g, const struct op *op, const char *n
 
 		text_put(&t, "for (int64_t %s%d = 0; %s%d < %" PRId64 "; %s%d++)\n", name, i, name, i, dim_size(g->m, d),
 			 name, i);
-		text_put(&at, "%s%s%d * %" PRId64, i ? " + " : "", name, i, stride_of(g, op->in[0], d));
-		text_put(&to, "%s%s%d * %" PRId64, i ? " + " : "", name, i, stride_of(g, op->out[0], d));
+		const char *no = SAY(g, "%s%d", name, i);
+
+		text_put(&at, "%s%s", i ? " + " : "", offset_along(g, d, no, stride_of(g, op->in[0], d)));
+		text_put(&to, "%s%s", i ? " + " : "", offset_along(g, d, no, stride_of(g, op->out[0], d)));
 	}
 	*x = SAY(g, "x[%s]", at.s);
 	*r = SAY(g, "r[%s]", to.s);

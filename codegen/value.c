@@ -69,6 +69,23 @@ static const char *index_of(struct gen *g, int k, const struct env *e)
 	return SAY(g, "i%d", k);
 }
 
+static const char *translated(struct gen *g, dimid d, const char *by, const char *x)
+{
+	const struct dim *dim = &g->m->dims.at[d];
+
+	return dim->zigzag ? SAY(g, "%s(%s, %" PRId64 ", %d)", by, x, dim->size, dim->zigzag) : x;
+}
+
+const char *index_at(struct gen *g, dimid d, const char *position)
+{
+	return translated(g, d, "p_index", position);
+}
+
+const char *position_of(struct gen *g, dimid d, const char *index)
+{
+	return translated(g, d, "p_position", index);
+}
+
 /* The loops that dims of mask depend on under e. */
 static uint32_t loops_of(uint32_t mask, const struct env *e)
 {
@@ -198,19 +215,20 @@ static void env_slice(struct gen *g, struct env *n, const struct op *op, const s
 	int64_t size = dim_size(g->m, at->dim), out = dim_size(g->m, to);
 	int kt = kdim_of(g, to);
 	uint32_t loops = loops_of(1u << kt, e);
-	const char *i = index_of(g, kt, e);
+	const char *i = index_at(g, to, index_of(g, kt, e));
 
 	if (op->code == OP_SLICE) {
 		int64_t last = at->start + step * (out - 1);
 
-		replace(g, n, at->dim, loops, SAY(g, "%s * %" PRId64 " + %" PRId64, i, step, at->start));
+		replace(g, n, at->dim, loops,
+			position_of(g, at->dim, SAY(g, "%s * %" PRId64 " + %" PRId64, i, step, at->start)));
 		if (at->start < 0 || last < 0 || at->start >= size || last >= size)
 			guard(g, n, at->dim, NULL);
 		return;
 	}
 	const char *j = let(g, loops, "int64_t", SAY(g, "%s - %" PRId64, i, at->start));
 
-	replace(g, n, at->dim, loops, step == 1 ? j : SAY(g, "%s / %" PRId64, j, step));
+	replace(g, n, at->dim, loops, position_of(g, at->dim, step == 1 ? j : SAY(g, "%s / %" PRId64, j, step)));
 	guard(g, n, at->dim, step == 1 ? NULL : SAY(g, "%s %% %" PRId64 " == 0", j, step));
 }
 
@@ -218,7 +236,7 @@ static void env_roll(struct gen *g, struct env *n, const struct op *op, const st
 {
 	int k = kdim_of(g, op->at.dim);
 	int64_t size = g->kd[k].size, shift = ((op->at.shift % size) + size) % size;
-	const char *i = index_of(g, k, e);
+	const char *i = index_at(g, op->at.dim, index_of(g, k, e));
 	struct node *loop = node_at(g, loops_of(1u << k, e));
 
 	if (loop->kdim == k && streq(i, SAY(g, "i%d", k)) && shift && (!loop->shift || loop->shift == shift)) {
@@ -227,7 +245,8 @@ static void env_roll(struct gen *g, struct env *n, const struct op *op, const st
 		return;
 	}
 	replace(g, n, op->at.dim, loops_of(1u << k, e),
-		SAY(g, "%s + %" PRId64 " - (%s >= %" PRId64 " ? %" PRId64 " : 0)", i, shift, i, size - shift, size));
+		position_of(g, op->at.dim, SAY(g, "%s + %" PRId64 " - (%s >= %" PRId64 " ? %" PRId64 " : 0)", i, shift, i,
+					       size - shift, size)));
 }
 
 static void env_view(struct gen *g, struct env *n, const struct op *op, const struct env *e)
@@ -277,7 +296,7 @@ static void env_rows(struct gen *g, struct env *n, const struct op *op, const st
 		struct value *row = op->in[i + 1];
 		uint32_t loops = loops_of(kval_of(row)->mask, e);
 		int k = kdim_of(g, d);
-		const char *at = gen(g, row, e), *start = plus_start(g, k);
+		const char *at = position_of(g, d, gen(g, row, e)), *start = plus_start(g, k);
 
 		replace(g, n, d, loops, *start ? SAY(g, "(int64_t)%s - s%d", at, k) : at);
 		guard(g, n, d, NULL);
@@ -354,8 +373,9 @@ const char *rng_args(struct gen *g, const struct op *op, const struct env *e, in
 		int k = kdim_of(g, l->d[i]);
 
 		if (k >= 0 && k != last)
-			text_put(&at, "%s(uint64_t)(%s%s) * %" PRId64, at.n ? " + " : "",
-				 k == without ? "0" : index_of(g, k, e), plus_start(g, k), stride);
+			text_put(&at, "%s(uint64_t)(%s) * %" PRId64, at.n ? " + " : "",
+				 index_at(g, l->d[i], SAY(g, "%s%s", k == without ? "0" : index_of(g, k, e), plus_start(g, k))),
+				 stride);
 		last = k;
 		stride *= dim_size(g->m, l->d[i]);
 	}
@@ -379,7 +399,7 @@ static const char *leaf_expr(struct gen *g, const struct op *op, const struct en
 	switch (op->code) {
 	case OP_INDEX:
 		k = kdim_of(g, op->at.dim);
-		return SAY(g, "(int32_t)(%s%s)", index_of(g, k, e), plus_start(g, k));
+		return SAY(g, "(int32_t)(%s)", index_at(g, op->at.dim, SAY(g, "%s%s", index_of(g, k, e), plus_start(g, k))));
 	case OP_ITER:
 		return iter_expr(g, op);
 	case OP_STEP:

@@ -1,7 +1,9 @@
 /* runtime/attention.c - blocked attention and its gradient, one (batch, head) after the other.
  *
  * A tile of rows meets all keys that it may see: scores by a matrix product, one pass of softmax in
- * float32, a second product; the scores are never stored beyond a tile. A bias, mask or window is read
+ * float32, a second product; the scores are never stored beyond a tile. Keys are taken in the order of their
+ * indices, and a tile is of rows whose indices follow each other, whatever the order in memory, so that what a
+ * tile sees are the first keys. A bias, mask or window is read
  * where it lies. The backward makes scores again from lse. Keys and values that several query heads
  * share (grouped queries) are found by their stride 0; their gradients are summed in a fixed order in
  * float32. The threads of a rank take the sets of keys in turn. */
@@ -128,7 +130,12 @@ FAST static void mask_blocks(float *keep, uint64_t key, uint64_t b, uint32_t ste
 	}
 }
 
-static void mask_row(const struct attention *x, float *keep, int64_t n, uint64_t base)
+/* Keys that lie together: number `to` on of those at work, `at` on in memory, `index` on in {ctx}. */
+struct run {
+	int64_t to, at, index, n;
+};
+
+static void mask_run(const struct attention *x, float *keep, int64_t n, uint64_t base)
 {
 	/* u = w / 2^32 < p, w an integer */
 	uint64_t limit = (uint64_t)ceil(x->p * 4294967296.0);
@@ -162,6 +169,8 @@ struct work {
 	int64_t tile, ld;                 /* rows of a tile; leading dim of scores */
 	float *s, *ds, *keep, *slope;     /* scores, their gradient; of a row: the mask, du / d(q.k) */
 	bool plain;                       /* u = scale q.k */
+	struct run *run;                  /* of the keys, in order of their indices */
+	int64_t nrun;
 	float *q, *k, *v, *o, *dov, *dq, *dk, *dvv; /* packed; also accumulators */
 	int64_t at[MAX_LOOPS], off[NPLACE]; /* where the loops stand; element offsets */
 };
@@ -178,6 +187,15 @@ static struct nest rows_of(const struct attention *x, int which, int64_t n)
 	return (struct nest){ 2, { n, w }, { w, 1 }, { x->row_stride[which], x->d_stride[which] } };
 }
 
+static void get(const struct work *w, void *const *at, int which, int64_t r, int64_t n, float *room)
+{
+	const struct attention *x = w->x;
+	struct nest l = rows_of(x, which, n);
+
+	nest_copy(&l, F32, room, x->dt,
+		  (const char *)at[which] + (w->off[which] + r * x->row_stride[which]) * dtype_bytes(x->dt));
+}
+
 /* n rows of an operand from row r on: as they lie, or packed to `room`. */
 static struct mat matrix(const struct work *w, void *const *at, int which, int64_t r, int64_t n, float *room)
 {
@@ -186,9 +204,19 @@ static struct mat matrix(const struct work *w, void *const *at, int which, int64
 
 	if (x->dt == F32 && (x->d_stride[which] == 1 || wide == 1) && (n == 1 || x->row_stride[which] >= wide))
 		return (struct mat){ (float *)at[which] + off, n == 1 ? wide : x->row_stride[which] };
-	struct nest l = rows_of(x, which, n);
+	get(w, at, which, r, n, room);
+	return (struct mat){ room, wide };
+}
 
-	nest_copy(&l, F32, room, x->dt, (const char *)at[which] + off * dtype_bytes(x->dt));
+/* All keys, in order. */
+static struct mat keys_of(const struct work *w, void *const *at, int which, float *room)
+{
+	int64_t wide = width(w->x, which);
+
+	if (w->nrun <= 1)
+		return matrix(w, at, which, 0, w->x->cols, room);
+	for (int64_t i = 0; i < w->nrun; i++)
+		get(w, at, which, w->run[i].at, w->run[i].n, room + w->run[i].to * wide);
 	return (struct mat){ room, wide };
 }
 
@@ -203,9 +231,38 @@ static void put(const struct work *w, void *const *at, int which, int64_t r, int
 		  from);
 }
 
+static void put_keys(const struct work *w, void *const *at, int which, const float *from)
+{
+	for (int64_t i = 0; i < w->nrun; i++)
+		put(w, at, which, w->run[i].at, w->run[i].n, from + w->run[i].to * width(w->x, which));
+}
+
+/* At most so many runs; they are found chunk by chunk, in order of index. */
+static int64_t most_runs(const struct attention *x)
+{
+	return x->col.zigzag ? 2 * (int64_t)x->col.zigzag : 1;
+}
+
+static void find_runs(struct work *w)
+{
+	const struct order *o = &w->x->col;
+	int64_t chunks = most_runs(w->x), size = o->zigzag ? o->size / chunks : w->x->cols, to = 0;
+
+	for (int64_t c = 0; c < chunks; c++) {
+		int64_t first = zigzag_position(o->size, o->zigzag, c * size) - (o->zigzag ? o->start : 0), last = first + size;
+		int64_t at = first < 0 ? 0 : first, end = last < w->x->cols ? last : w->x->cols;
+
+		if (at >= end)
+			continue;
+		w->run[w->nrun++] = (struct run){ to, at, order_index(o, at), end - at };
+		to += end - at;
+	}
+}
+
 static bool work_open(struct work *w, struct gemm *g, const struct attention *x, bool backward)
 {
 	int64_t cols = x->cols > 0 ? x->cols : 1, wide = x->d > x->dv ? x->d : x->dv;
+	int64_t runs = round_lanes(most_runs(x) * (int64_t)(sizeof(struct run) / sizeof(float)));
 
 	*w = (struct work){ .g = g, .x = x, .plain = !x->cap };
 	for (int k = 0; k < NPLACE - NAT; k++)
@@ -217,11 +274,13 @@ static bool work_open(struct work *w, struct gemm *g, const struct attention *x,
 	w->tile = w->tile < 16 ? 16 : w->tile > 64 ? 64 : w->tile;
 	int64_t scores = w->tile * w->ld, rows = round_lanes(w->tile * wide), keys = round_lanes(cols * wide);
 	float *p = gemm_scratch(g, SCRATCH_ATTENTION,
-				4 * ((backward ? 2 : 1) * scores + 2 * w->ld + 4 * rows + (backward ? 4 : 2) * keys));
+				4 * (runs + (backward ? 2 : 1) * scores + 2 * w->ld + 4 * rows + (backward ? 4 : 2) * keys));
 
 	if (!p)
 		return false;
-	w->s = p;
+	w->run = (struct run *)(void *)p;
+	find_runs(w);
+	w->s = p += runs;
 	w->ds = backward ? (p += scores) : NULL;
 	w->keep = p += scores;
 	w->slope = p += w->ld;
@@ -236,21 +295,42 @@ static bool work_open(struct work *w, struct gemm *g, const struct attention *x,
 	return true;
 }
 
-/* How many keys row r sees. */
-static int64_t seen(const struct attention *x, int64_t r)
+/* How many keys row r sees: the first ones. */
+static int64_t seen(const struct work *w, int64_t r)
 {
-	int64_t n = x->row_start + r + 1;
+	int64_t end = order_index(&w->x->row, r) + 1, n = 0;
 
-	return !x->causal || n > x->cols ? x->cols : n < 0 ? 0 : n;
+	if (!w->x->causal)
+		return w->x->cols;
+	for (int64_t i = 0; i < w->nrun && w->run[i].index < end; i++)
+		n += end - w->run[i].index < w->run[i].n ? end - w->run[i].index : w->run[i].n;
+	return n;
 }
 
 static uint64_t mask_base(const struct work *w, int64_t row)
 {
-	uint64_t i = w->x->rng_base + (uint64_t)row * w->x->rng_row;
+	const struct attention *x = w->x;
+	uint64_t i = x->rng_base + (uint64_t)(order_index(&x->row, row) - x->row.start) * x->rng_row;
 
-	for (int l = 0; l < w->x->nloop; l++)
-		i += (uint64_t)w->at[l] * w->x->rng_loop[l];
+	for (int l = 0; l < x->nloop; l++)
+		i += (uint64_t)(order_index(&x->loop[l], w->at[l]) - x->loop[l].start) * x->rng_loop[l];
 	return i;
+}
+
+/* Part of run i that is among the first n keys; 0: that was the last. */
+static int64_t run_part_of(const struct work *w, int64_t i, int64_t n)
+{
+	int64_t left = i < w->nrun ? n - w->run[i].to : 0;
+
+	return left <= 0 ? 0 : left < w->run[i].n ? left : w->run[i].n;
+}
+
+static void mask_row(const struct work *w, int64_t row, int64_t n)
+{
+	uint64_t base = mask_base(w, row);
+
+	for (int64_t i = 0, m; (m = run_part_of(w, i, n)) > 0; i++)
+		mask_run(w->x, w->keep + w->run[i].to, m, base + (uint64_t)w->run[i].index * w->x->rng_col);
 }
 
 /* -- what is added to scores, and what hides them -- */
@@ -260,29 +340,30 @@ static int64_t extra_off(const struct work *w, int which, int64_t row)
 	return w->off[which] + row * w->x->extra[which - NAT].row;
 }
 
-static void add_bias(const struct work *w, void *const *at, int64_t row, float *s, int64_t n)
+/* Of a run of n keys, which starts at c. */
+static void add_bias(const struct work *w, void *const *at, int64_t row, const struct run *c, float *s, int64_t n)
 {
-	const float *b = (const float *)at[AT_BIAS] + extra_off(w, AT_BIAS, row);
 	int64_t step = w->x->extra[AT_BIAS - NAT].col;
+	const float *b = (const float *)at[AT_BIAS] + extra_off(w, AT_BIAS, row) + c->at * step;
 
 	for (int64_t j = 0; j < n; j++)
 		s[j] += b[j * step];
 }
 
-static void hide(const struct work *w, void *const *at, int64_t row, float *s, int64_t n)
+static void hide(const struct work *w, void *const *at, int64_t row, const struct run *c, float *s, int64_t n)
 {
 	const struct attention *x = w->x;
 
 	if (x->extra[AT_MASK - NAT].there) {
-		const uint8_t *m = (const uint8_t *)at[AT_MASK] + extra_off(w, AT_MASK, row);
 		int64_t step = x->extra[AT_MASK - NAT].col;
+		const uint8_t *m = (const uint8_t *)at[AT_MASK] + extra_off(w, AT_MASK, row) + c->at * step;
 
 		for (int64_t j = 0; j < n; j++)
 			s[j] = m[j * step] ? s[j] : -INFINITY;
 	}
 	if (x->extra[AT_WINDOW - NAT].there) {
-		const int32_t *reach = (const int32_t *)at[AT_WINDOW] + extra_off(w, AT_WINDOW, row);
-		int64_t step = x->extra[AT_WINDOW - NAT].col, me = x->row_start + row;
+		int64_t step = x->extra[AT_WINDOW - NAT].col, me = order_index(&x->row, row) - c->index;
+		const int32_t *reach = (const int32_t *)at[AT_WINDOW] + extra_off(w, AT_WINDOW, row) + c->at * step;
 
 		for (int64_t j = 0; j < n; j++)
 			s[j] = me - j < reach[j * step] ? s[j] : -INFINITY;
@@ -309,9 +390,11 @@ static void finish_scores(const struct work *w, void *const *at, int64_t row, fl
 			if (slope)
 				slope[j] = scale;
 		}
-	if (x->extra[AT_BIAS - NAT].there)
-		add_bias(w, at, row, s, n);
-	hide(w, at, row, s, n);
+	for (int64_t i = 0, m; (m = run_part_of(w, i, n)) > 0; i++) {
+		if (x->extra[AT_BIAS - NAT].there)
+			add_bias(w, at, row, &w->run[i], s + w->run[i].to, m);
+		hide(w, at, row, &w->run[i], s + w->run[i].to, m);
+	}
 }
 
 /* dbias += g, along the dims that it has. */
@@ -323,8 +406,9 @@ static void grow_dbias(const struct work *w, void *const *at, int64_t row, const
 		return;
 	float *b = (float *)at[AT_DBIAS] + extra_off(w, AT_DBIAS, row), sum = 0;
 
-	for (int64_t j = 0; j < n && step; j++)
-		b[j * step] += g[j];
+	for (int64_t i = 0, m; step && (m = run_part_of(w, i, n)) > 0; i++)
+		for (int64_t j = 0; j < m; j++)
+			b[(w->run[i].at + j) * step] += g[w->run[i].to + j];
 	for (int64_t j = 0; j < n && !step; j++)
 		sum += g[j];
 	if (!step)
@@ -406,12 +490,20 @@ static bool empty(struct attention *x)
 	return false;
 }
 
+/* Rows of the tile that starts at row r: of neighbouring indices, so that the last one sees most. */
+static int64_t tile_at(const struct work *w, int64_t r)
+{
+	int64_t n = order_run(&w->x->row, r, w->x->rows);
+
+	return n < w->tile ? n : w->tile;
+}
+
 /* -- forward -- */
 
 static void forward_row(struct work *w, void *const *at, int64_t row, float *s, int64_t cols, float *lse, float *inverse)
 {
 	const struct attention *x = w->x;
-	int64_t n = seen(x, row);
+	int64_t n = seen(w, row);
 	float sum = 0, top;
 
 	if (!w->plain)
@@ -420,7 +512,7 @@ static void forward_row(struct work *w, void *const *at, int64_t row, float *s, 
 	*lse = n > 0 ? top + logf(sum) : -INFINITY;
 	*inverse = sum > 0 ? 1 / sum : n > 0 ? sum : 0;
 	if (x->p > 0 && n > 0) {
-		mask_row(x, w->keep, n, mask_base(w, row));
+		mask_row(w, row, n);
 		mul_row(s, w->keep, n);
 	}
 	if (n < cols)
@@ -430,7 +522,7 @@ static void forward_row(struct work *w, void *const *at, int64_t row, float *s, 
 static bool forward_tile(struct work *w, void *const *at, int64_t r, int64_t n, struct mat k, struct mat v)
 {
 	const struct attention *x = w->x;
-	int64_t cols = seen(x, r + n - 1);
+	int64_t cols = seen(w, r + n - 1);
 	struct mat q = matrix(w, at, AT_Q, r, n, w->q);
 	float *lse = (float *)at[AT_LSE] + w->off[AT_LSE];
 	float inverse[64];
@@ -452,12 +544,11 @@ static bool forward_tile(struct work *w, void *const *at, int64_t r, int64_t n, 
 static bool forward_keys(struct work *w, void *const *at)
 {
 	const struct attention *x = w->x;
-	struct mat k = matrix(w, at, AT_K, 0, x->cols, w->k), v = matrix(w, at, AT_V, 0, x->cols, w->v);
+	struct mat k = keys_of(w, at, AT_K, w->k), v = keys_of(w, at, AT_V, w->v);
 
 	do {
-		for (int64_t r = 0; r < x->rows; r += w->tile) {
-			int64_t n = x->rows - r < w->tile ? x->rows - r : w->tile;
-
+		for (int64_t r = 0, n; r < x->rows; r += n) {
+			n = tile_at(w, r);
 			if (!forward_tile(w, at, r, n, k, v))
 				return false;
 		}
@@ -487,13 +578,13 @@ static void backward_row(struct work *w, void *const *at, int64_t row, float *s,
 			 float d)
 {
 	const struct attention *x = w->x;
-	int64_t n = lse == -INFINITY ? 0 : seen(x, row);
+	int64_t n = lse == -INFINITY ? 0 : seen(w, row);
 
 	if (n > 0) {
 		float *keep = w->keep;
 
 		if (x->p > 0) {
-			mask_row(x, keep, n, mask_base(w, row));
+			mask_row(w, row, n);
 			mul_row(ds, keep, n);
 		}
 		if (!w->plain)
@@ -516,7 +607,7 @@ static void backward_row(struct work *w, void *const *at, int64_t row, float *s,
 static bool backward_tile(struct work *w, void *const *at, int64_t r, int64_t n, struct mat k, struct mat v)
 {
 	const struct attention *x = w->x;
-	int64_t cols = seen(x, r + n - 1), d = x->d, dv = x->dv, ld = w->ld;
+	int64_t cols = seen(w, r + n - 1), d = x->d, dv = x->dv, ld = w->ld;
 	struct mat q = matrix(w, at, AT_Q, r, n, w->q), o = matrix(w, at, AT_O, r, n, w->o);
 	struct mat g = matrix(w, at, AT_DO, r, n, w->dov);
 	const float *lse = (const float *)at[AT_LSE] + w->off[AT_LSE];
@@ -543,20 +634,19 @@ static bool backward_tile(struct work *w, void *const *at, int64_t r, int64_t n,
 static bool backward_keys(struct work *w, void *const *at)
 {
 	const struct attention *x = w->x;
-	struct mat k = matrix(w, at, AT_K, 0, x->cols, w->k), v = matrix(w, at, AT_V, 0, x->cols, w->v);
+	struct mat k = keys_of(w, at, AT_K, w->k), v = keys_of(w, at, AT_V, w->v);
 
 	memset(w->dk, 0, (size_t)(x->cols * x->d) * sizeof *w->dk);
 	memset(w->dvv, 0, (size_t)(x->cols * x->dv) * sizeof *w->dvv);
 	do {
-		for (int64_t r = 0; r < x->rows; r += w->tile) {
-			int64_t n = x->rows - r < w->tile ? x->rows - r : w->tile;
-
+		for (int64_t r = 0, n; r < x->rows; r += n) {
+			n = tile_at(w, r);
 			if (!backward_tile(w, at, r, n, k, v))
 				return false;
 		}
 	} while (next_queries(w));
-	put(w, at, AT_DK, 0, x->cols, w->dk);
-	put(w, at, AT_DV, 0, x->cols, w->dvv);
+	put_keys(w, at, AT_DK, w->dk);
+	put_keys(w, at, AT_DV, w->dvv);
 	return true;
 }
 

@@ -164,7 +164,8 @@ static bool run_attention(struct rank *r, const struct instr *i)
 	x.cols = dim_size(m, a->col);
 	x.d = dim_size(m, a->dim);
 	x.dv = a->own == NODIM ? 1 : valid(r, a->own, &a->own_on);
-	x.row_start = row.start;
+	x.row = a->row == NODIM ? (struct order){ 0 } : order_of(m, a->row, row.start);
+	x.col = order_of(m, a->col, 0);
 	x.causal = a->causal;
 	x.p = r->env.training ? x.p : 0;
 	x.step = r->env.step;
@@ -175,6 +176,7 @@ static bool run_attention(struct rank *r, const struct instr *i)
 		struct extent e = rank_extent(m, a->loop[k], &a->loop_on[k], r->coord);
 
 		x.n[k] = e.valid;
+		x.loop[k] = order_of(m, a->loop[k], e.start);
 		x.rng_base += (uint64_t)e.start * x.rng_loop[k];
 	}
 	for (int w = 0; w < NPLACE; w++)
@@ -218,15 +220,32 @@ static void run_move(struct rank *r, const struct move *mv)
 	move(r, &mv->m, at(r, &mv->to), at(r, &mv->from));
 }
 
+/* From dim k on, run by run of elements that lie together in the logical tensor too; l has those before. */
+static void input_runs(struct rank *r, const struct mover *m, struct nest l, int k, char *to, const char *from)
+{
+	if (k == m->nd) {
+		nest_copy_by(r->team, &l, m->ddt, to, m->sdt, from);
+		return;
+	}
+	struct extent e = extent_of(r->rt->m, m->d[k], &m->on[k], r->coord);
+	struct order o = order_of(r->rt->m, m->d[k], e.start);
+
+	for (int64_t i = 0; i < e.valid; i += l.n[k]) {
+		l.n[k] = order_run(&o, i, e.valid);
+		input_runs(r, m, l, k + 1, to + i * m->ds[k] * dtype_bytes(m->ddt),
+			   from + order_index(&o, i) * m->ss[k] * dtype_bytes(m->sdt));
+	}
+}
+
 /* This rank's part of the global batch. */
 static bool run_input(struct rank *r, const struct instr *i)
 {
 	const struct mover *m = &i->move->m;
-	int64_t off = 0;
+	struct nest l = { .nd = m->nd };
 
-	for (int k = 0; k < m->nd; k++)
-		off += extent_of(r->rt->m, m->d[k], &m->on[k], r->coord).start * m->ss[k];
-	move(r, m, at(r, &i->move->to), (const char *)i->input->x + off * dtype_bytes(m->sdt));
+	memcpy(l.ds, m->ds, sizeof m->ds);
+	memcpy(l.ss, m->ss, sizeof m->ss);
+	input_runs(r, m, l, 0, at(r, &i->move->to), i->input->x);
 	return true;
 }
 

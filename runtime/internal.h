@@ -100,6 +100,15 @@ struct extra {
 	int64_t row, col, loop[MAX_LOOPS];
 };
 
+/* Element i of a dim on a rank is at position start + i; zigzag 0: that is its index. */
+struct order {
+	int64_t start, size;
+	int zigzag;
+};
+struct order order_of(const struct module *m, dimid d, int64_t start);
+int64_t order_index(const struct order *o, int64_t i);
+int64_t order_run(const struct order *o, int64_t i, int64_t end); /* elements from i on whose indices follow each other */
+
 /* Shapes of one attention on a rank. Loops run over what neither is summed nor a row or column of
  * the scores; an operand that lacks a loop has stride 0 there. All strides in elements. */
 struct attention {
@@ -110,12 +119,12 @@ struct attention {
 	int64_t n[MAX_LOOPS], stride[NAT][MAX_LOOPS];
 	bool keys[MAX_LOOPS];       /* the loop is over a dim of k and v; else they are shared */
 	bool causal;
-	int64_t row_start;          /* global index of row 0 in {causal} */
+	struct order row, col, loop[MAX_LOOPS];
 	double scale, cap;          /* cap 0: none */
 	double p;                   /* dropout; 0: none */
 	uint64_t key;
 	uint32_t step, iter;
-	uint64_t rng_base, rng_row, rng_col, rng_loop[MAX_LOOPS]; /* global index of an element's mask */
+	uint64_t rng_base, rng_row, rng_col, rng_loop[MAX_LOOPS]; /* index of an element's mask; base: at the starts of the orders */
 	struct extra extra[NPLACE - NAT];
 };
 bool attention_forward(struct gemm *g, const struct attention *x, void *const *at);

@@ -76,25 +76,37 @@ static bool make_groups(struct runtime *rt, struct diag *d)
 
 /* -- tensors in and out -- */
 
-/* Loops over a rank's part of buf: ds in the rank's memory, ss in the logical tensor; *off where it
- * starts there. */
-static struct nest part_of(const struct runtime *rt, const struct buffer *b, const struct rank *r, int64_t *off)
+/* Loops over a rank's part of a buffer: ds in the rank's memory, ss in the logical tensor; where it starts
+ * along each dim. */
+struct part {
+	const struct module *m;
+	const struct buffer *b;
+	struct nest l;
+	int64_t start[MAX_DIMS];
+};
+
+static struct part part_of(const struct runtime *rt, const struct buffer *b, const struct rank *r)
 {
-	struct nest l = { .nd = b->nd };
+	struct part p = { rt->m, b, { .nd = b->nd }, { 0 } };
 	int64_t s = 1, local[MAX_DIMS];
 
-	*off = 0;
 	strides_of(rt->m, b->nd, b->d, b->store.on, local);
 	for (int i = b->nd - 1; i >= 0; i--) {
 		struct extent e = rank_extent(rt->m, b->d[i], &b->store.on[i], r->coord);
 
-		l.n[i] = e.valid;
-		l.ds[i] = local[i];
-		l.ss[i] = s;
-		*off += e.start * s;
+		p.l.n[i] = e.valid;
+		p.l.ds[i] = local[i];
+		p.l.ss[i] = s;
+		p.start[i] = e.start;
 		s *= dim_size(rt->m, b->d[i]);
 	}
-	return l;
+	return p;
+}
+
+/* What element i of the part along dim k adds to its place in the logical tensor. */
+static int64_t logical(const struct part *p, int k, int64_t i)
+{
+	return dim_index(p->m, p->b->d[k], p->start[k] + i) * p->l.ss[k];
 }
 
 static int64_t buffer_count(const struct module *m, const struct buffer *b)
@@ -107,26 +119,30 @@ static int64_t buffer_count(const struct module *m, const struct buffer *b)
 }
 
 /* Calls for each element of a rank's part: index in the part (elements), in the logical tensor. */
-typedef void each_fn(void *me, int64_t local, int64_t logical);
+typedef void each_fn(void *me, int64_t local, int64_t whole);
 
-static void each(const struct nest *l, int64_t off, each_fn *fn, void *me)
+static void each(const struct part *p, each_fn *fn, void *me)
 {
-	int64_t at[MAX_DIMS + 2] = { 0 }, a = 0, b = off;
+	const struct nest *l = &p->l;
+	int64_t at[MAX_DIMS + 2] = { 0 }, a = 0, b = 0;
 
 	if (nest_empty(l))
 		return;
+	for (int i = 0; i < l->nd; i++)
+		b += logical(p, i, 0);
 	for (;;) {
 		fn(me, a, b);
 		int i = l->nd - 1;
 
 		for (; i >= 0; i--) {
-			a += l->ds[i];
-			b += l->ss[i];
-			if (++at[i] < l->n[i])
+			bool more = at[i] + 1 < l->n[i];
+			int64_t next = more ? at[i] + 1 : 0;
+
+			a += (next - at[i]) * l->ds[i];
+			b += logical(p, i, next) - logical(p, i, at[i]);
+			at[i] = next;
+			if (more)
 				break;
-			a -= l->n[i] * l->ds[i];
-			b -= l->n[i] * l->ss[i];
-			at[i] = 0;
 		}
 		if (i < 0)
 			return;
@@ -142,42 +158,41 @@ struct filling {
 };
 
 /* As init_value, with the key of the stream at hand. */
-static void normal_one(void *me, int64_t local, int64_t logical)
+static void normal_one(void *me, int64_t local, int64_t whole)
 {
 	struct filling *f = me;
 
-	nest_store(f->b->dt, f->mem, local, f->b->init_arg * rng_normal(f->key, (uint64_t)logical, 0, 0));
+	nest_store(f->b->dt, f->mem, local, f->b->init_arg * rng_normal(f->key, (uint64_t)whole, 0, 0));
 }
 
-static void init_one(void *me, int64_t local, int64_t logical)
+static void init_one(void *me, int64_t local, int64_t whole)
 {
 	struct filling *f = me;
 
-	nest_store(f->b->dt, f->mem, local, init_value(f->b, f->key, (uint64_t)logical));
+	nest_store(f->b->dt, f->mem, local, init_value(f->b, f->key, (uint64_t)whole));
 }
 
-static void set_one(void *me, int64_t local, int64_t logical)
+static void set_one(void *me, int64_t local, int64_t whole)
 {
 	struct filling *f = me;
 
-	nest_store(f->b->dt, f->mem, local, f->x[logical]);
+	nest_store(f->b->dt, f->mem, local, f->x[whole]);
 }
 
-static void get_one(void *me, int64_t local, int64_t logical)
+static void get_one(void *me, int64_t local, int64_t whole)
 {
 	struct filling *f = me;
 
-	f->out[logical] = nest_load(f->b->dt, f->mem, local);
+	f->out[whole] = nest_load(f->b->dt, f->mem, local);
 }
 
 static void for_part(struct runtime *rt, const struct buffer *b, struct rank *r, each_fn *fn, struct filling *f)
 {
-	int64_t off;
-	struct nest l = part_of(rt, b, r, &off);
+	struct part p = part_of(rt, b, r);
 
 	f->b = b;
 	f->mem = r->arena + b->off;
-	each(&l, off, fn, f);
+	each(&p, fn, f);
 }
 
 void rt_set(struct runtime *r, const char *buffer, const double *x)

@@ -15,6 +15,24 @@ struct extent rank_extent(const struct module *m, dimid d, const struct axes *on
 	return extent_of(m, d, on, coord);
 }
 
+struct order order_of(const struct module *m, dimid d, int64_t start)
+{
+	return (struct order){ start, dim_size(m, d), m->dims.at[d].zigzag };
+}
+
+int64_t order_index(const struct order *o, int64_t i)
+{
+	return zigzag_index(o->size, o->zigzag, o->start + i);
+}
+
+int64_t order_run(const struct order *o, int64_t i, int64_t end)
+{
+	if (!o->zigzag)
+		return end - i;
+	int64_t chunk = o->size / (2 * (int64_t)o->zigzag), left = chunk - (o->start + i) % chunk;
+	return left < end - i ? left : end - i;
+}
+
 void strides_of(const struct module *m, int nd, const dimid *d, const struct axes *on, int64_t *stride)
 {
 	int64_t s = 1;

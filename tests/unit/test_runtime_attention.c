@@ -83,7 +83,7 @@ static void set_up(const struct shape *s, struct all *a)
 	memset(a, 0, sizeof *a);
 	a->x = (struct attention){ .dt = s->dt, .rows = s->rows, .cols = s->cols, .d = s->d, .dv = s->dv, .nloop = 3,
 				   .n = { s->b, s->h, s->g }, .keys = { true, true, false }, .causal = s->causal,
-				   .row_start = s->row_start, .scale = 0.7, .cap = s->cap, .p = s->p, .key = 12345,
+				   .row = { .start = s->row_start }, .scale = 0.7, .cap = s->cap, .p = s->p, .key = 12345,
 				   .step = 3, .iter = 2 };
 	/* mask over [b, h, g, all rows, cols]; this part starts at row_start, batch 5 */
 	int64_t all_rows = s->row_start + s->rows + 3;
