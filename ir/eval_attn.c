@@ -2,7 +2,11 @@
  *
  * A row is one element of lse: u[j] over ctx, its softmax, its dropout. Dims that k, v, o or a
  * gradient lack have step 0 in the walk over rows; v's own dims (its head dim, which may have the
- * name of {dim}) are listed apart. */
+ * name of {dim}) are listed apart.
+ *
+ * Where keys are split over {axes}, a coordinate sees those of its whole group: k and v are gathered for
+ * it, and what it adds to dk and dv is added up where these lie. Of axes that do not split rows as well,
+ * each coordinate has its own keys' part of the gradients. */
 #include <stdlib.h>
 
 #include "ir/eval_impl.h"
@@ -13,6 +17,9 @@ enum { T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV, T_BIAS, T_MASK, T_WIND
 struct attn {
 	const struct op *op;
 	const struct held *q, *k, *v, *o, *lse, *dout, *dq, *dk, *dv, *bias, *mask, *window, *dbias;
+	const struct held *split_k, *split_dk, *split_dv; /* as the op has them, if keys are split */
+	struct held *wide[4];         /* k, v, dk, dv of all keys */
+	uint32_t ring;                /* axes of rows and keys */
 	struct nest n;          /* rows; pointers in the order above, those that exist */
 	int at[MAX_TENSORS];    /* pointer number of each, -1 */
 	int own_nd;
@@ -22,6 +29,7 @@ struct attn {
 	int64_t *vo, *oo, *doo, *dvo; /* offsets of v's own elements in v, o, do, dv */
 	double *u, *p, *dp, *keep;    /* along ctx; keep: 1/(1-p) or 0 */
 	double *slope;                /* of u by q.k */
+	bool *mine;                   /* does this coordinate differentiate by that key? */
 	int64_t mask_step[NEST_DIMS], mask_ctx; /* of the index of the dropout mask */
 	uint64_t key;
 	uint32_t step, iter;
@@ -102,6 +110,7 @@ static bool attn_init(struct eval *e, struct attn *a)
 	const struct op *op = a->op;
 
 	a->scale = HAS(op, scale) ? op->at.scale : 1 / sqrt((double)dim_size(e->m, op->at.dim));
+	a->ring = e->local ? attn_ring(op) : 0;
 	a->drop = e->training && HAS(op, p) ? op->at.p : 0;
 	a->ndim = dim_size(e->m, op->at.dim);
 	a->nctx = dim_size(e->m, op->at.ctx);
@@ -171,6 +180,19 @@ static int64_t *own_offsets(struct eval *e, const struct attn *a, const struct h
 	return off;
 }
 
+static void find_mine(struct eval *e, struct attn *a)
+{
+	int pos = a->split_k ? dim_pos(a->split_k->v, a->op->at.ctx) : -1;
+
+	memset(a->mine, pos < 0, (size_t)a->nctx * sizeof *a->mine);
+	for (int64_t g = 0; pos >= 0 && g < ev_members(e, a->ring); g++) {
+		const struct extent *x = ev_ext(a->split_k, ev_member(e, a->c, a->ring, g)) + pos;
+
+		for (int64_t j = 0; j < x->valid; j++)
+			a->mine[x->start + j] = true;
+	}
+}
+
 static bool attn_coord(struct eval *e, struct attn *a, uint32_t first_iter)
 {
 	const struct op *op = a->op;
@@ -184,6 +206,7 @@ static bool attn_coord(struct eval *e, struct attn *a, uint32_t first_iter)
 	a->nown = 1;
 	for (int d = 0; d < a->own_nd; d++)
 		a->nown *= ev_ext(a->v, a->c)[dim_pos(a->v->v, a->own[d])].valid;
+	find_mine(e, a);
 	a->vo = own_offsets(e, a, a->v);
 	a->oo = own_offsets(e, a, a->o);
 	if (!a->dout)
@@ -304,13 +327,14 @@ static void grad_values(struct attn *a, const struct walk *w, int64_t i)
 
 		for (int64_t x = 0; x < a->nown && a->u[j] != -INFINITY; x++) {
 			dp += a->keep[j] * dout[a->doo[x]] * v[j * vc + a->vo[x]];
-			dv[j * dvc + a->dvo[x]] += a->p[j] * a->keep[j] * dout[a->doo[x]];
+			if (a->mine[j])
+				dv[j * dvc + a->dvo[x]] += a->p[j] * a->keep[j] * dout[a->doo[x]];
 		}
 		a->dp[j] = dp;
 		delta += a->p[j] * dp;
 	}
 	for (int64_t j = 0; j < a->nctx; j++) {
-		double du = a->u[j] != -INFINITY ? a->p[j] * (a->dp[j] - delta) : 0;
+		double du = a->u[j] != -INFINITY && a->mine[j] ? a->p[j] * (a->dp[j] - delta) : 0;
 
 		if (a->dbias)
 			*extra_at(a, w, a->dbias, T_DBIAS, i, j) += du;
@@ -364,6 +388,38 @@ static struct held *extra_in(struct eval *e, const struct op *op, int which, boo
 	return h;
 }
 
+static bool gather_keys(struct eval *e, struct attn *a)
+{
+	const struct op *op = a->op;
+	dimid ctx = op->at.ctx;
+
+	if (!e->local || !HAS(op, axes) || !op->at.axes.n)
+		return true;
+	if (!has_dim(a->k->v, ctx) || !has_dim(a->v->v, ctx))
+		return ev_fail(e, op, "k or v lacks dim '%s'", e->m->dims.at[ctx].name);
+	a->split_k = a->k;
+	a->wide[0] = ev_wider(e, a->k, ctx);
+	a->wide[1] = ev_wider(e, a->v, ctx);
+	if (!ev_gather(e, op, a->k, a->wide[0], axes_bits(&op->at.axes)) ||
+	    !ev_gather(e, op, a->v, a->wide[1], axes_bits(&op->at.axes)))
+		return false;
+	a->k = a->wide[0];
+	a->v = a->wide[1];
+	if (!a->dk)
+		return true;
+	a->split_dk = a->dk;
+	a->split_dv = a->dv;
+	a->dk = a->wide[2] = ev_wider(e, a->dk, ctx);
+	a->dv = a->wide[3] = ev_wider(e, a->dv, ctx);
+	return ev_fill(e, op, a->dk, 0) && ev_fill(e, op, a->dv, 0);
+}
+
+static bool scatter_keys(struct eval *e, struct attn *a)
+{
+	return !a->split_dk || (ev_scatter(e, a->op, a->dk, a->split_dk, a->ring) &&
+				ev_scatter(e, a->op, a->dv, a->split_dv, a->ring));
+}
+
 static bool grad_tensors(struct eval *e, struct attn *a)
 {
 	const struct op *op = a->op;
@@ -403,6 +459,13 @@ static bool attn_tensors(struct eval *e, struct attn *a)
 	return !grad || grad_tensors(e, a);
 }
 
+static void drop_wide(struct attn *a)
+{
+	for (size_t i = 0; i < LEN(a->wide); i++)
+		if (a->wide[i])
+			ev_drop(a->wide[i]);
+}
+
 bool ev_attention(struct eval *e, const struct op *op)
 {
 	struct attn a = { .op = op, .step = (uint32_t)e->step };
@@ -410,8 +473,11 @@ bool ev_attention(struct eval *e, const struct op *op)
 	int64_t n = dim_size(e->m, op->at.ctx);
 	double *line;
 
-	if (!attn_tensors(e, &a) || !attn_init(e, &a))
+	if (!attn_tensors(e, &a) || !gather_keys(e, &a) || !attn_init(e, &a)) {
+		drop_wide(&a);
 		return false;
+	}
+	a.mine = NEWN(e->scratch, bool, n ? n : 1);
 	line = calloc((size_t)(n ? n : 1), 5 * sizeof *line);
 	if (!line)
 		die("out of memory");
@@ -420,7 +486,8 @@ bool ev_attention(struct eval *e, const struct op *op)
 	a.dp = line + 2 * n;
 	a.keep = line + 3 * n;
 	a.slope = line + 4 * n;
-	ok = rows(e, &a, attn_iterations(op), grad);
+	ok = rows(e, &a, attn_iterations(op), grad) && scatter_keys(e, &a);
 	free(line);
+	drop_wide(&a);
 	return ok;
 }

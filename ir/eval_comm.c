@@ -16,15 +16,6 @@ static bool near_enough(double a, double b)
 	return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
 }
 
-static uint32_t axis_bits(const struct axes *l)
-{
-	uint32_t bits = 0;
-
-	for (int i = 0; i < l->n; i++)
-		bits |= 1u << l->a[i];
-	return bits;
-}
-
 static int on_axis(const struct eval *e, int c, int axis)
 {
 	return c / e->step_of[axis] % e->size[axis];
@@ -40,7 +31,7 @@ static int origin(const struct eval *e, int c, uint32_t bits)
 }
 
 /* The k-th coordinate, in rank order, of the group of c along the axes of bits. */
-static int member(const struct eval *e, int c, uint32_t bits, int64_t k)
+int ev_member(const struct eval *e, int c, uint32_t bits, int64_t k)
 {
 	c = origin(e, c, bits);
 	for (int i = (int)e->m->axes.n - 1; i >= 0; i--)
@@ -51,7 +42,7 @@ static int member(const struct eval *e, int c, uint32_t bits, int64_t k)
 	return c;
 }
 
-static int64_t members(const struct eval *e, uint32_t bits)
+int64_t ev_members(const struct eval *e, uint32_t bits)
 {
 	int64_t n = 1;
 
@@ -266,8 +257,8 @@ static bool move(struct eval *e, const struct op *op, const struct held *in, con
 	for (int c = 0; c < e->ncoord; c++) {
 		int64_t got = 0;
 
-		for (int64_t k = 0; k < members(e, bits); k++) {
-			int s = member(e, c, bits, k);
+		for (int64_t k = 0; k < ev_members(e, bits); k++) {
+			int s = ev_member(e, c, bits, k);
 			struct box b;
 			int64_t n = box_of(out, c, in, s, &b);
 
@@ -289,8 +280,8 @@ static bool combine(struct eval *e, const struct op *op, const struct held *in, 
 	if (!ev_fill(e, op, out, max ? -INFINITY : 0))
 		return false;
 	for (int c = 0; c < e->ncoord; c++)
-		for (int64_t k = 0; k < members(e, bits); k++) {
-			int s = member(e, c, bits, k);
+		for (int64_t k = 0; k < ev_members(e, bits); k++) {
+			int s = ev_member(e, c, bits, k);
 			struct box b;
 			int64_t n = box_of(out, c, in, s, &b);
 
@@ -311,6 +302,28 @@ static bool from_here(const struct eval *e, const struct op *op, int c)
 	int stage = ev_stage(e, c);
 
 	return op->at.form ? pipe_places(e->m, stage) & op->at.from : stage == pipe_first_stage(e->m, op->at.from);
+}
+
+struct held *ev_wider(struct eval *e, const struct held *h, dimid d)
+{
+	struct value *v = NEW(e->scratch, struct value);
+	struct held *w = NEW(e->scratch, struct held);
+
+	*v = *h->v;
+	v->sh.on[dim_pos(v, d)] = (struct axes){ 0 };
+	w->v = v;
+	ev_room(e, w);
+	return w;
+}
+
+bool ev_gather(struct eval *e, const struct op *op, const struct held *h, const struct held *whole, uint32_t bits)
+{
+	return move(e, op, h, whole, bits);
+}
+
+bool ev_scatter(struct eval *e, const struct op *op, const struct held *whole, const struct held *out, uint32_t bits)
+{
+	return combine(e, op, whole, out, bits, false);
 }
 
 static bool to_partial(struct eval *e, const struct op *op, const struct held *in, const struct held *out,
@@ -399,7 +412,7 @@ static bool pending_fits(struct eval *e, const struct op *op, uint32_t bits)
 bool ev_comm(struct eval *e, const struct op *op)
 {
 	const struct held *in = ev_in(e, op, op->in[0]), *out = ev_make(e, op->out[0]);
-	uint32_t bits = axis_bits(&op->at.axes);
+	uint32_t bits = axes_bits(&op->at.axes);
 	const char *wrong;
 
 	if (!in)

@@ -91,6 +91,7 @@ void ev_coords(const struct eval *e, int c, int *coord);
 /* What v holds; NULL after a failure if it was not made. */
 struct held *ev_in(struct eval *e, const struct op *op, const struct value *v);
 struct held *ev_make(struct eval *e, const struct value *v); /* storage, all NaN */
+void ev_room(struct eval *e, struct held *h);                /* the same, for an h that is in no table */
 void ev_drop(struct held *h);
 const struct sharding *ev_sharding(const struct eval *e, const struct value *v);
 static inline const struct extent *ev_ext(const struct held *h, int c)
@@ -151,6 +152,14 @@ const char *ev_replicas(struct eval *e, const struct held *h);
 /* The logical value, dims in the order given: NULL, or what is wrong with it. */
 const char *ev_join(struct eval *e, const struct held *h, const dimid *order, double *whole);
 bool ev_comm(struct eval *e, const struct op *op);
+/* Room for h without the axes of dim d (ev_drop gives it back); h gathered into it; and out as the sum of
+ * its own part of `whole` over the group along the axes of bits. */
+struct held *ev_wider(struct eval *e, const struct held *h, dimid d);
+bool ev_gather(struct eval *e, const struct op *op, const struct held *h, const struct held *whole, uint32_t bits);
+bool ev_scatter(struct eval *e, const struct op *op, const struct held *whole, const struct held *out, uint32_t bits);
+/* The k-th of the group of coordinate c along the axes of bits, and how many there are. */
+int ev_member(const struct eval *e, int c, uint32_t bits, int64_t k);
+int64_t ev_members(const struct eval *e, uint32_t bits);
 bool ev_sum_time(struct eval *e, const struct op *op, const struct held *h); /* in place */
 bool ev_read(struct eval *e, const struct op *op);
 

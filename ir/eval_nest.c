@@ -121,10 +121,8 @@ static void lay_out(struct eval *e, struct held *h)
 	}
 }
 
-struct held *ev_make(struct eval *e, const struct value *v)
+void ev_room(struct eval *e, struct held *h)
 {
-	struct held *h = &e->tab[v->id];
-
 	if (!h->ext)
 		lay_out(e, h);
 	if (!h->x) {
@@ -136,6 +134,13 @@ struct held *ev_make(struct eval *e, const struct value *v)
 		for (size_t i = 0; i < n; i++)
 			h->x[i] = NAN;
 	}
+}
+
+struct held *ev_make(struct eval *e, const struct value *v)
+{
+	struct held *h = &e->tab[v->id];
+
+	ev_room(e, h);
 	return h;
 }
 

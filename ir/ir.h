@@ -355,6 +355,15 @@ enum { X_BIAS = 1, X_MASK = 2, X_WINDOW = 4 };
 int attn_extra(const struct op *op, int which);  /* operand number, -1: none */
 uint32_t attn_rest(const struct op *op);         /* what follows them: iterations; o in a gradient */
 uint32_t attn_iterations(const struct op *op);   /* the first of them */
+/* Is d the keys of an attention? It is closed to others, the op itself may be over {axes} of it. */
+bool attn_keys(const struct op *op, dimid d);
+/* Is operand (result) no read (made) whole along d, however the op splits that loop? What is added to
+ * scores or hides them stays where its rows are, while keys move. */
+bool attn_whole(const struct op *op, dimid d, uint32_t no, bool result);
+/* An attention's {axes} split its keys. Those that split rows of q as well: every rank meets the keys of
+ * all, which go round. The others: ranks with the same rows meet their own keys, results are combined. */
+uint32_t attn_ring(const struct op *op);
+uint32_t attn_apart(const struct op *op);
 bool results_fit(enum opcode code, uint32_t nout);
 bool op_same_attrs(const struct op *a, const struct op *b);
 /* All dims of the op's loops: operands and results, a lookup's table dims included. */
@@ -376,11 +385,16 @@ bool axes_has(const struct axes *l, int axis);
 bool axes_equal(const struct axes *a, const struct axes *b);
 bool axes_prefix(const struct axes *a, const struct axes *b); /* a is a (not nec. strict) prefix of b */
 void axes_push(struct axes *l, int axis);
+uint32_t axes_bits(const struct axes *l);
 uint32_t sharding_axes(const struct sharding *s, int nd); /* all axes that split, as bits; not pending */
 bool sharding_equal(const struct sharding *a, const struct sharding *b, int nd);
 int64_t group_size(const struct module *m, uint32_t axes); /* ranks along these axes */
-/* Elements a rank sends in op (a collective), by docs/SHARDING.md; 0 for shard and to_partial. */
+/* Elements a rank sends in op (a collective, an attention over {axes}), by docs/SHARDING.md; 0 for shard
+ * and to_partial. Their bytes. The axes of the group, what it is called in a table. */
 double comm_elements(const struct module *m, const struct op *op);
+double comm_bytes(const struct module *m, const struct op *op);
+uint32_t comm_axes(const struct op *op);
+const char *comm_name(const struct op *op);
 const char *axes_user_text(struct arena *mem, const struct module *m, uint32_t axes); /* "dp.tp" */
 
 /* -- pipe.c: the cut of a pipeline. A chunk is numbered along the chain, a stage is a coordinate. -- */

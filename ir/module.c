@@ -564,7 +564,7 @@ bool op_may_split(const struct module *m, const struct op *op, dimid label, cons
 
 	if (!on->n)
 		return true;
-	if (op_closed_dim(op, label))
+	if (op_closed_dim(op, label) && !attn_keys(op, label))
 		return false;
 	if (!split && !merge)
 		return true;
@@ -597,6 +597,30 @@ uint32_t attn_rest(const struct op *op)
 uint32_t attn_iterations(const struct op *op)
 {
 	return attn_rest(op) + (op->code == OP_ATTENTION_GRAD ? 3 : 0);
+}
+
+bool attn_keys(const struct op *op, dimid d)
+{
+	return opinfo[op->code].class == C_ATTN && d == op->at.ctx;
+}
+
+bool attn_whole(const struct op *op, dimid d, uint32_t no, bool result)
+{
+	return attn_keys(op, d) && no >= 3 && (result || no < attn_rest(op));
+}
+
+uint32_t attn_ring(const struct op *op)
+{
+	if (opinfo[op->code].class != C_ATTN || !HAS(op, axes))
+		return 0;
+	return axes_bits(&op->at.axes) & sharding_axes(&op->in[0]->sh, op->in[0]->nd);
+}
+
+uint32_t attn_apart(const struct op *op)
+{
+	if (opinfo[op->code].class != C_ATTN || !HAS(op, axes))
+		return 0;
+	return axes_bits(&op->at.axes) & ~attn_ring(op);
 }
 
 bool results_fit(enum opcode code, uint32_t nout)

@@ -80,9 +80,9 @@ OP(PAD,       "pad",       1, 1, 1, VIEW, FIRST, "the transpose of slice: r[{to}
 OP(ROLL,      "roll",      1, 1, 1, VIEW, FIRST, "r[{dim} = i] = a[{dim} = (i + {shift}) mod size]")
 /* -- attention: docs/LANGUAGE.md is its meaning; flash kernels are how it runs -- */
 OP(ATTENTION, "attention", 3, 10, 2, ATTN, NO,
-   "q, k, v, then by {extra} (bits, see attn_extra) a bias 1, a mask 2, a window 4, then iterations of the dropout key: u = q.k over {dim} * {scale}; {cap}: cap*tanh(u/cap); + bias; -inf where not mask, where {causal} is set and index({ctx}) > index({causal}), or index({causal}) - index({ctx}) >= window; softmax over {ctx}; dropout {p} by {key} over {dims}; times v. Results o and lse (f32, natural log of the sum of exp u; -inf for a row without keys, whose o is 0)")
+   "q, k, v, then by {extra} (bits, see attn_extra) a bias 1, a mask 2, a window 4, then iterations of the dropout key: u = q.k over {dim} * {scale}; {cap}: cap*tanh(u/cap); + bias; -inf where not mask, where {causal} is set and index({ctx}) > index({causal}), or index({causal}) - index({ctx}) >= window; softmax over {ctx}; dropout {p} by {key} over {dims}; times v. Results o and lse (f32, natural log of the sum of exp u; -inf for a row without keys, whose o is 0). {axes}: the axes that split k and v along {ctx}; the op sees the keys of all of them")
 OP(ATTENTION_GRAD, "attention_grad", 6, 13, 3, ATTN, NO,
-   "q, k, v[, bias][, mask][, window], o, lse, do[, iterations]: dq, dk, dv[, dbias: f32, where {extra} has 1]")
+   "q, k, v[, bias][, mask][, window], o, lse, do[, iterations]: dq, dk, dv[, dbias: f32, where {extra} has 1]. {axes}: as above; over those of them that do not split q, dq is pending")
 /* -- regions -- */
 OP(REPEAT,    "repeat",    0, 4096, 0, REGION, NO,
    "a loop over {dim}, {reverse} from the last iteration. Operands: {ncarry} initial values, {nwith} invariants, the rest is sliced by iteration. Body args in that order. Yields: carried values, then one value a result that is stacked along {dim}. {acc} bit k: stacked result k is added up over the microbatches")

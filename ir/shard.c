@@ -129,7 +129,7 @@ int64_t group_size(const struct module *m, uint32_t axes)
 	return n;
 }
 
-static uint32_t axis_bits(const struct axes *l)
+uint32_t axes_bits(const struct axes *l)
 {
 	uint32_t bits = 0;
 
@@ -138,11 +138,27 @@ static uint32_t axis_bits(const struct axes *l)
 	return bits;
 }
 
+/* Rank by rank: keys and values go round, their gradients go home in float32; the combination of results
+ * is a maximum and a sum for each row, and a sum of o. */
+static double attention_elements(const struct module *m, const struct op *op, bool bytes)
+{
+	double ring = (double)group_size(m, attn_ring(op)), apart = (double)group_size(m, attn_apart(op));
+	double kv = (double)(local_count(m, op->in[1]) + local_count(m, op->in[2])), n;
+
+	n = (ring - 1) * kv * (bytes ? dtype_bytes(op->in[1]->dt) : 1);
+	if (op->code == OP_ATTENTION_GRAD)
+		return n + (ring - 1) * kv * (bytes ? 4 : 1);
+	double rows = (double)local_count(m, op->out[1]), o = (double)local_count(m, op->out[0]);
+	return n + 2 * (apart - 1) / apart * (2 * rows + o) * (bytes ? 4 : 1);
+}
+
 double comm_elements(const struct module *m, const struct op *op)
 {
+	if (opinfo[op->code].class == C_ATTN)
+		return attention_elements(m, op, false);
 	if (opinfo[op->code].class != C_COMM || op->code == OP_SHARD || op->code == OP_TO_PARTIAL)
 		return 0;
-	double k = (double)group_size(m, axis_bits(&op->at.axes));
+	double k = (double)group_size(m, axes_bits(&op->at.axes));
 	double in = (double)local_count(m, op->in[0]), out = (double)local_count(m, op->out[0]);
 
 	switch (op->code) {
@@ -155,6 +171,25 @@ double comm_elements(const struct module *m, const struct op *op)
 	default:
 		return 2 * (k - 1) / k * in;
 	}
+}
+
+double comm_bytes(const struct module *m, const struct op *op)
+{
+	if (opinfo[op->code].class == C_ATTN)
+		return attention_elements(m, op, true);
+	return op->nin ? comm_elements(m, op) * dtype_bytes(op->in[0]->dt) : 0;
+}
+
+uint32_t comm_axes(const struct op *op)
+{
+	return HAS(op, axes) ? axes_bits(&op->at.axes) : 0;
+}
+
+const char *comm_name(const struct op *op)
+{
+	if (opinfo[op->code].class != C_ATTN)
+		return opinfo[op->code].name;
+	return attn_ring(op) ? "ring" : "combine";
 }
 
 const char *axes_user_text(struct arena *mem, const struct module *m, uint32_t axes)

@@ -67,7 +67,7 @@ static bool is_closed(const struct op *op, dimid d)
 	const struct dimlist *l = &op->at.dims;
 
 	if (op_closed_dim(op, d))
-		return true;
+		return !attn_keys(op, d);
 	if (op->code != OP_LOOKUP && op->code != OP_SCATTER)
 		return false;
 	for (int i = 0; i < l->n; i++)
@@ -77,13 +77,28 @@ static bool is_closed(const struct op *op, dimid d)
 	return false;
 }
 
-static bool add_work(struct verifier *v, const struct op *op, struct work *w, const struct value *x, bool operand)
+/* Does axes l split something else too? Of an attention rows and keys may go over one axis. */
+static bool twice(struct verifier *v, const struct op *op, const struct work *w, dimid d, uint32_t l)
+{
+	uint32_t used = attn_keys(op, d) ? 0 : w->axes & l;
+
+	return used && !ver_fail(v, op, "axis %s splits two dims of the work", names_of(v, used));
+}
+
+static bool add_work(struct verifier *v, const struct op *op, struct work *w, const struct value *x, uint32_t no,
+		     bool operand)
 {
 	for (int i = 0; i < x->nd; i++) {
 		dimid d = op_label(op, x->d[i], !operand);
 		const struct axes *l = &x->sh.on[i];
 		int k = 0;
 
+		if (attn_whole(op, x->d[i], no, !operand)) {
+			if (l->n)
+				return ver_fail(v, op, "%s: it must be whole along '%s'", shown(v, x),
+						v->m->dims.at[x->d[i]].name);
+			continue;
+		}
 		if (l->n && (is_closed(op, x->d[i]) || !op_may_split(v->m, op, d, l)))
 			return ver_fail(v, op, "%s: it may not be split along '%s'", shown(v, x),
 					v->m->dims.at[x->d[i]].name);
@@ -95,25 +110,35 @@ static bool add_work(struct verifier *v, const struct op *op, struct work *w, co
 						v->m->dims.at[x->d[i]].name);
 			continue;
 		}
-		if (w->axes & bits_of(l))
-			return ver_fail(v, op, "axis %s splits two dims of the work",
-					names_of(v, w->axes & bits_of(l)));
-		w->axes |= bits_of(l);
+		if (twice(v, op, w, d, bits_of(l)))
+			return false;
+		if (!attn_keys(op, d))
+			w->axes |= bits_of(l);
 		w->d[w->n] = d;
 		w->on[w->n++] = *l;
 	}
 	return true;
 }
 
-/* Axes of dims that r lacks. */
+/* Axes of the work that do not split r. An attention combines what it has over them itself. */
 static uint32_t summed(const struct op *op, const struct work *w, const struct value *r)
 {
 	uint32_t bits = 0;
 
 	for (int i = 0; i < w->n; i++)
-		if (label_pos(op, r, w->d[i], true) < 0)
-			bits |= bits_of(&w->on[i]);
-	return op->code == OP_ATTENTION ? 0 : bits;
+		bits |= bits_of(&w->on[i]);
+	return op->code == OP_ATTENTION ? 0 : bits & ~sharding_axes(&r->sh, r->nd);
+}
+
+static bool check_keys(struct verifier *v, const struct op *op)
+{
+	const struct value *k = op->in[1];
+	uint32_t split = bits_of(&k->sh.on[dim_pos(k, op->at.ctx)]), axes = HAS(op, axes) ? bits_of(&op->at.axes) : 0;
+
+	if (split != axes)
+		return ver_fail(v, op, "%s: the keys are split over %s, {axes} says %s", shown(v, k), names_of(v, split),
+				names_of(v, axes));
+	return !(v->time >= 0 && axes >> v->time & 1) || ver_fail(v, op, "keys of several microbatches");
 }
 
 /* The axes over which operands are pending and that the op may leave so. */
@@ -151,11 +176,13 @@ static bool check_work(struct verifier *v, const struct op *op)
 	uint32_t pass;
 
 	for (uint32_t i = 0; i < op->nin; i++)
-		if (!add_work(v, op, &w, op->in[i], true))
+		if (!add_work(v, op, &w, op->in[i], i, true))
 			return false;
 	for (uint32_t i = 0; i < op->nout; i++)
-		if (!add_work(v, op, &w, op->out[i], false))
+		if (!add_work(v, op, &w, op->out[i], i, false))
 			return false;
+	if (opinfo[op->code].class == C_ATTN && !check_keys(v, op))
+		return false;
 	if (!passed(v, op, w.axes, &pass))
 		return false;
 	for (uint32_t i = 0; i < op->nout; i++) {

@@ -246,15 +246,6 @@ static bool lower_accumulate(struct lowering *l, const struct op *op)
 	return true;
 }
 
-static uint32_t axes_bits(const struct axes *a)
-{
-	uint32_t bits = 0;
-
-	for (int i = 0; i < a->n; i++)
-		bits |= 1u << a->a[i];
-	return bits;
-}
-
 static bool lower_comm(struct lowering *l, const struct op *op)
 {
 	const struct value *in = op->in[0], *out = op->out[0];
@@ -460,7 +451,9 @@ static bool attend_dims(struct lowering *l, const struct op *op, struct attend *
 	a->col = op->at.ctx;
 	a->own = NODIM;
 	for (int i = 0; i < v->nd; i++)
-		if (v->d[i] != a->col && !has_dim(lse, v->d[i])) {
+		if (v->d[i] == a->col) {
+			a->col_on = v->sh.on[i];
+		} else if (!has_dim(lse, v->d[i])) {
 			if (a->own != NODIM)
 				return odd(l, op, "v has two dims of its own");
 			a->own = v->d[i];
@@ -565,6 +558,17 @@ static bool lower_attention(struct lowering *l, const struct op *op)
 
 	i->at = at;
 	i->attend = a;
+	a->ring = attn_ring(op);
+	a->apart = attn_apart(op);
+	if (axes_bits(&a->col_on) != (a->ring | a->apart))
+		return odd(l, op, "its keys are not split over its axes");
+	if (a->ring)
+		axes_set(l->rt, a->ring);
+	if (a->apart)
+		axes_set(l->rt, a->apart);
+	i->no = (int)l->rt->comms.n;
+	if (comm_elements(l->m, op) > 0)
+		PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
 	return true;
 }
 

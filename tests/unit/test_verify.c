@@ -283,7 +283,32 @@ static void attention_shards(void **state)
 	unpart(PQ "%2, %3 = attention %0, %1, %1 " ATT " : f32[batch@dp, seq, heads, head], f32[batch@dp, seq, heads]\n",
 	       "in another way");
 	unpart(V(0, "f32[batch, seq, heads, head]") V(1, "f32[batch, ctx@tp, heads, head]")
-	       "%2, %3 = attention %0, %1, %1 " ATT " : f32[batch, seq, heads, head], f32[batch, seq, heads]\n", "may not be split along 'ctx'");
+	       "%2, %3 = attention %0, %1, %1 " ATT " : f32[batch, seq, heads, head], f32[batch, seq, heads]\n",
+	       "the keys are split over tp, {axes} says nothing");
+#define OVER "{dim=head, ctx=ctx, causal=seq, scale=1, axes=(tp)}"
+#define KEYS V(1, "f32[batch@dp, ctx@tp, heads, head]")
+	/* a ring: rows and keys over one axis; the gradients of keys are whole, each rank has its own */
+	part(V(0, "f32[batch@dp, seq@tp, heads, head]") KEYS
+	     "%2, %3 = attention %0, %1, %1 " OVER " : f32[batch@dp, seq@tp, heads, head], f32[batch@dp, seq@tp, heads]\n"
+	     "%4, %5, %6 = attention_grad %0, %1, %1, %2, %3, %2 " OVER " : f32[batch@dp, seq@tp, heads, head], "
+	     "f32[batch@dp, ctx@tp, heads, head], f32[batch@dp, ctx@tp, heads, head]\n");
+	/* keys apart: dq is a sum */
+	part(V(0, "f32[batch@dp, seq, heads, head]") KEYS
+	     "%2, %3 = attention %0, %1, %1 " OVER " : f32[batch@dp, seq, heads, head], f32[batch@dp, seq, heads]\n"
+	     "%4, %5, %6 = attention_grad %0, %1, %1, %2, %3, %2 " OVER " : f32[batch@dp, seq, heads, head]+tp, "
+	     "f32[batch@dp, ctx@tp, heads, head], f32[batch@dp, ctx@tp, heads, head]\n");
+	unpart(V(0, "f32[batch@dp, seq, heads, head]") KEYS
+	       "%2, %3 = attention %0, %1, %1 " OVER " : f32[batch@dp, seq, heads, head]+tp, f32[batch@dp, seq, heads]\n",
+	       "its pending sum is over nothing");
+	unpart(V(0, "f32[batch@dp, seq, heads, head]") V(1, "f32[batch@dp, ctx, heads, head]")
+	       "%2, %3 = attention %0, %1, %1 " OVER " : f32[batch@dp, seq, heads, head], f32[batch@dp, seq, heads]\n",
+	       "the keys are split over nothing, {axes} says tp");
+	unpart(V(0, "f32[batch@dp, seq, heads, head]") KEYS V(4, "bool[ctx@tp]")
+	       "%2, %3 = attention %0, %1, %1, %4 {dim=head, ctx=ctx, causal=seq, scale=1, axes=(tp), extra=2} : "
+	       "f32[batch@dp, seq, heads, head], f32[batch@dp, seq, heads]\n", "it must be whole along 'ctx'");
+	unpart(V(0, "f32[batch@dp, seq, heads@tp, head]") KEYS
+	       "%2, %3 = attention %0, %1, %1 " OVER " : f32[batch@dp, seq, heads@tp, head], f32[batch@dp, seq, heads@tp]\n",
+	       "in another way");
 }
 
 static void collectives(void **state)
