@@ -82,7 +82,7 @@ static json_t *comm_json(struct session *s, const struct module *m)
 	json_t *list = json_array();
 
 	for (int i = 0; i < n; i++)
-		json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I, s:s}", "op", opinfo[rows[i].op].name, "axis",
+		json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I, s:s}", "op", rows[i].name, "axis",
 					      rows[i].axis, "count", (json_int_t)rows[i].count, "bytes",
 					      (json_int_t)rows[i].bytes, "why", rows[i].why ? rows[i].why : ""));
 	return list;
@@ -130,7 +130,7 @@ static bool alike(const struct comm_row *a, const struct comm_row *b)
 /* "all_gather of h over tp: q needs seq whole (f:1)" without what the row says already. */
 static const char *short_why(struct arena *mem, const struct comm_row *row)
 {
-	const char *why = row->why ? row->why : "", *op = opinfo[row->op].name;
+	const char *why = row->why ? row->why : "", *op = row->name;
 	const char *over = arena_printf(mem, " over %s: ", row->axis), *cut = strstr(why, over);
 	size_t skip = strlen(op) + strlen(" of ");
 
@@ -167,7 +167,7 @@ void print_comm(struct session *s, const struct module *m, FILE *out)
 		}
 		if (done[i])
 			continue;
-		fprintf(out, "%-15s %-8s %7.0f %12.0f  %s", opinfo[rows[i].op].name, rows[i].axis, count, bytes,
+		fprintf(out, "%-15s %-8s %7.0f %12.0f  %s", rows[i].name, rows[i].axis, count, bytes,
 			short_why(s->mem, &rows[i]));
 		if (more)
 			fprintf(out, "; and %d more", more);

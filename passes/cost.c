@@ -42,7 +42,8 @@ static double flops(const struct module *m, const struct op *op, bool local)
 		return 2 * space(m, op, local);
 	case OP_ATTENTION:
 	case OP_ATTENTION_GRAD:
-		return attention_factor(op) * space(m, op, local) * (HAS(op, causal) ? 0.5 : 1);
+		return attention_factor(op) * space(m, op, local) * (HAS(op, causal) ? 0.5 : 1) *
+		       (local ? (double)group_size(m, attn_ring(op)) : 1);
 	case OP_REPEAT:
 	case OP_KERNEL:
 		for (const struct op *o = op->body->first; o; o = o->next)
@@ -104,13 +105,18 @@ double comm_seconds(const struct module *m, uint32_t axes, double bytes)
 	return l->latency + (l->bandwidth > 0 ? bytes / l->bandwidth : 0);
 }
 
-static uint32_t op_axes(const struct op *op)
+/* Blocks go round while the op computes on those that it has. Then results are combined. */
+static double attention_seconds(const struct module *m, const struct op *op, double compute)
 {
-	uint32_t bits = 0;
+	uint32_t ring = attn_ring(op), apart = attn_apart(op);
+	double ranks = (double)group_size(m, ring), bytes = comm_bytes(m, op);
 
-	for (int i = 0; i < op->at.axes.n; i++)
-		bits |= 1u << op->at.axes.a[i];
-	return bits;
+	if (bytes <= 0)
+		return compute;
+	double send = comm_seconds(m, ring | apart, bytes), own = compute / ranks;
+	if (apart)
+		return compute + send;
+	return own + (send > compute - own ? send : compute - own);
 }
 
 double op_seconds(const struct module *m, const struct op *op)
@@ -123,11 +129,12 @@ double op_seconds(const struct module *m, const struct op *op)
 		return sum * (double)dim_size(m, op->at.dim);
 	}
 	if (opinfo[op->code].class == C_COMM && op->code != OP_SHARD && op->code != OP_TO_PARTIAL)
-		return comm_seconds(m, op_axes(op), comm_elements(m, op) * dtype_bytes(op->in[0]->dt));
+		return comm_seconds(m, comm_axes(op), comm_bytes(m, op));
 	double peak = op->nin && op->in[0]->dt == BF16 && m->hw.bf16 > 0 ? m->hw.bf16 : m->hw.fp32;
 	double compute = peak > 0 ? op_local_flops(m, op) / peak : 0;
 	double move = m->hw.bandwidth > 0 ? op_local_bytes(m, op) / m->hw.bandwidth : 0;
-	return compute > move ? compute : move;
+	compute = compute > move ? compute : move;
+	return opinfo[op->code].class == C_ATTN ? attention_seconds(m, op, compute) : compute;
 }
 
 double op_times(const struct module *m, const struct op *op)
@@ -162,19 +169,19 @@ static double stacked_times(const struct rows *r, const struct module *m, const 
 static void add_row(struct rows *r, const struct module *m, const struct op *op)
 {
 	double times = op_times(m, op), elements = comm_elements(m, op) * times;
-	double bytes = elements * dtype_bytes(op->in[0]->dt), count = times * stacked_times(r, m, op);
+	double bytes = comm_bytes(m, op) * times, count = times * stacked_times(r, m, op);
 
 	for (uint32_t i = 0; i < r->row.n; i++) {
 		struct comm_row *c = &r->row.at[i];
 
-		if (c->op == op->code && c->axes == op_axes(op) && streq(c->why, op->why)) {
+		if (c->op == op->code && c->axes == comm_axes(op) && streq(c->why, op->why)) {
 			c->count += count;
 			c->bytes += bytes;
 			c->elements += elements;
 			return;
 		}
 	}
-	struct comm_row c = { op->code, op_axes(op), axes_user_text(r->mem, m, op_axes(op)),
+	struct comm_row c = { op->code, comm_name(op), comm_axes(op), axes_user_text(r->mem, m, comm_axes(op)),
 			      op->why, op->span, count, bytes, elements };
 	PUSH(r->mem, &r->row, c);
 }

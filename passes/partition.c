@@ -66,6 +66,21 @@ static void put_result(struct part *p, struct value *old, struct value *val, con
 	add_version(p, old, val);
 }
 
+/* An attention over split keys sends within. */
+static void set_inner(struct part *p, struct op *op, struct work *w)
+{
+	struct arena *mem = p->m->mem;
+	const struct axes *keys = opinfo[op->code].class == C_ATTN ? work_on(w, op->at.ctx) : NULL;
+
+	if (!keys || !keys->n)
+		return;
+	SET(op, axes, *keys);
+	op->why = arena_printf(mem, attn_ring(op) ? "%s of keys over %s: rows and %s are split alike (%s)" :
+			       "%s of results over %s: %s is split, rows are not (%s)", comm_name(op),
+			       axes_user_text(mem, p->m, comm_axes(op)), p->m->dims.at[op->at.ctx].name,
+			       span_text(mem, p->m->src, op->span));
+}
+
 static void emit_op(struct part *p, struct op *op, struct work *w)
 {
 	struct value **in = NEWN(p->m->mem, struct value *, op->nin ? op->nin : 1);
@@ -81,6 +96,7 @@ static void emit_op(struct part *p, struct op *op, struct work *w)
 	new->has = op->has;
 	new->at = op->at;
 	new->why = op->why;
+	set_inner(p, new, w);
 	for (uint32_t k = 0; k < op->nout; k++) {
 		struct value *v = op->out[k];
 		struct sharding sh = work_result(p->m, op, w, k);

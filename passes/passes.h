@@ -45,6 +45,7 @@ double op_times(const struct module *m, const struct op *op);
 /* A row of the table of collectives: same op, axes, source line. bytes: what a rank sends a step. */
 struct comm_row {
 	enum opcode op;
+	const char *name; /* of what is sent: all_gather, ring */
 	uint32_t axes;
 	const char *axis, *why;
 	struct span at;

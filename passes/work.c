@@ -60,7 +60,8 @@ struct sharding work_need(const struct op *op, const struct work *w, uint32_t i)
 
 	memset(&sh, 0, sizeof sh);
 	for (int k = 0; k < v->nd; k++)
-		sh.on[k] = *on(w, op_label(op, v->d[k], false));
+		if (!attn_whole(op, v->d[k], i, false))
+			sh.on[k] = *on(w, op_label(op, v->d[k], false));
 	for (int a = 0; a < MAX_AXES; a++)
 		if (w->pass[a] >> i & 1)
 			sh.sum |= 1u << a;
@@ -75,10 +76,11 @@ struct sharding work_result(const struct module *m, const struct op *op, const s
 
 	memset(&sh, 0, sizeof sh);
 	for (int i = 0; i < v->nd; i++)
-		sh.on[i] = *on(w, op_label(op, v->d[i], true));
+		if (!attn_whole(op, v->d[i], k, true))
+			sh.on[i] = *on(w, op_label(op, v->d[i], true));
 	for (int i = 0; i < w->nd && op->code != OP_ATTENTION; i++) /* lse is whole without v's dims */
-		for (int x = 0; label_pos(op, v, w->d[i], true) < 0 && x < w->on[i].n; x++)
-			gone |= 1u << w->on[i].a[x];
+		gone |= axes_bits(&w->on[i]);
+	gone &= ~sharding_axes(&sh, v->nd);
 	if (op->code == OP_RMAX)
 		sh.max = gone;
 	else
@@ -128,6 +130,7 @@ static void set_time(struct part *p, const struct op *op, struct work *w)
 
 struct option {
 	bool none, pass;
+	bool ring;     /* of an attention: d, a dim of its rows, and its keys */
 	dimid d;
 	uint64_t mask;
 };
@@ -146,7 +149,7 @@ static bool closed(const struct op *op, dimid d)
 
 	for (uint32_t i = op->code == OP_LOOKUP; i < op->nin && looked_up(op, d); i++)
 		both |= has_dim(op->in[i], d);
-	return both || op_closed_dim(op, d);
+	return both || (op_closed_dim(op, d) && !attn_keys(op, d));
 }
 
 static void offer_dim(const struct op *op, struct options *o, dimid d)
@@ -157,6 +160,23 @@ static void offer_dim(const struct op *op, struct options *o, dimid d)
 		if (!o->at[i].none && !o->at[i].pass && o->at[i].d == d)
 			return;
 	o->at[o->n++] = (struct option){ .d = d };
+}
+
+/* The keys of an attention are split over an axis only where an arrow says so of k: then each rank may
+ * meet its own, or those of all, one after the other, if the axis splits rows too. */
+static void offer_keys(struct part *p, const struct op *op, struct options *o, int axis)
+{
+	const struct value *k = op->in[1];
+	bool time = op->phase == FORWARD || op->phase == BACKWARD;
+	struct sharding sh = k->placed ? k->sh : place_by_arrows(p->m, k->name, k->nd, k->d, time);
+	int n = o->n;
+
+	if (!axes_has(&sh.on[dim_pos(k, op->at.ctx)], axis))
+		return;
+	offer_dim(op, o, op->at.ctx);
+	for (int i = 0; i < n && o->n < MAX_OPTION; i++)
+		if (!o->at[i].none && !o->at[i].pass && !has_dim(k, o->at[i].d) && !has_dim(op->in[2], o->at[i].d))
+			o->at[o->n++] = (struct option){ .ring = true, .d = o->at[i].d };
 }
 
 static void offer_pass(struct options *o, uint64_t mask)
@@ -184,7 +204,7 @@ static void offer_sharding(struct part *p, const struct op *op, struct options *
 			   const struct value *v, const struct sharding *sh, int operand)
 {
 	for (int k = 0; k < v->nd; k++)
-		if (axes_has(&sh->on[k], axis))
+		if (axes_has(&sh->on[k], axis) && !attn_keys(op, v->d[k]))
 			offer_dim(op, o, op_label(op, v->d[k], operand < 0));
 	if (operand >= 0 && sh->sum >> axis & 1 && op_linear(op, (uint32_t)operand) &&
 	    pass_allowed(p, op, (uint32_t)operand))
@@ -207,6 +227,8 @@ static struct options axis_options(struct part *p, struct op *op, int axis, cons
 			if (info_of(p, v)->hint[axis] >> i & 1)
 				offer_dim(op, &o, op_label(op, v->d[i], true));
 	}
+	if (opinfo[op->code].class == C_ATTN)
+		offer_keys(p, op, &o, axis);
 	return o;
 }
 
@@ -257,6 +279,48 @@ static void insert_axis(const struct op *op, const shardings *have, struct work 
 
 /* -- the cost of a choice -- */
 
+/* Axes of an attention's keys that split its rows too; and those that don't. */
+static uint32_t ring_axes(const struct op *op, const struct work *w, uint32_t *apart)
+{
+	uint32_t keys, rows = 0;
+
+	*apart = 0;
+	if (opinfo[op->code].class != C_ATTN)
+		return 0;
+	keys = axes_bits(on(w, op->at.ctx));
+	for (int i = 0; i < w->nd; i++)
+		if (w->d[i] != op->at.ctx)
+			rows |= axes_bits(&w->on[i]);
+	*apart = keys & ~rows;
+	return keys & rows;
+}
+
+/* What an attention sends itself: blocks of keys while it computes, the first of which it has; then it
+ * combines results. Latency counts once, as in a gather: decisions do not depend on sizes. */
+static double inner_seconds(struct part *p, const struct op *op, const struct work *w, double compute)
+{
+	const struct module *m = p->m;
+	uint32_t apart, ring = ring_axes(op, w, &apart);
+	double ranks = (double)group_size(m, ring), kv = 0, rows = 0, k = (double)group_size(m, apart);
+
+	for (uint32_t i = 1; ring && i < 3; i++) {
+		struct sharding sh = work_need(op, w, i);
+
+		kv += shard_elements(m, op->in[i]->nd, op->in[i]->d, &sh) * dtype_bytes(op->in[i]->dt);
+	}
+	if (ring) {
+		double send = comm_seconds(m, ring, (ranks - 1) * kv), own = compute / ranks;
+
+		compute = own + (send > compute - own ? send : compute - own);
+	}
+	for (uint32_t i = 0; apart && i < 2; i++) {
+		struct sharding sh = work_result(m, op, w, i);
+
+		rows += (i + 1) * shard_elements(m, op->out[i]->nd, op->out[i]->d, &sh) * 4;
+	}
+	return compute + (apart ? comm_seconds(m, apart, 2 * (k - 1) / k * rows) : 0);
+}
+
 static double local_space(const struct module *m, const struct work *w)
 {
 	double n = 1;
@@ -270,6 +334,7 @@ static double compute_seconds(struct part *p, const struct op *op, const struct 
 {
 	const struct module *m = p->m;
 	double flops = 0, bytes = 0, peak = m->hw.fp32 > 0 ? m->hw.fp32 : 1e12;
+	uint32_t apart;
 
 	for (uint32_t i = 0; i < op->nin; i++) {
 		struct sharding sh = work_need(op, w, i);
@@ -284,10 +349,10 @@ static double compute_seconds(struct part *p, const struct op *op, const struct 
 	if (op->code == OP_EINSUM)
 		flops = 2 * local_space(m, w);
 	if (opinfo[op->code].class == C_ATTN)
-		flops = 4 * local_space(m, w);
+		flops = 4 * local_space(m, w) * (double)group_size(m, ring_axes(op, w, &apart));
 	if (op->nin && op->in[0]->dt == BF16 && m->hw.bf16 > 0)
 		peak = m->hw.bf16;
-	return flops / peak + bytes / (m->hw.bandwidth > 0 ? m->hw.bandwidth : 1e10);
+	return inner_seconds(p, op, w, flops / peak + bytes / (m->hw.bandwidth > 0 ? m->hw.bandwidth : 1e10));
 }
 
 /* Elements at which a pending v is reduced in the end: its own, or fewer where all its readers are
@@ -492,6 +557,8 @@ static void try_work(struct search *s, const int *pick)
 			w.pass[s->axis[i]] = o->mask;
 		else if (!o->none)
 			insert_axis(s->op, s->have, &w, o->d, s->axis[i]);
+		if (o->ring)
+			insert_axis(s->op, s->have, &w, s->op->at.ctx, s->axis[i]);
 	}
 	for (int i = 0; i < w.nd; i++)
 		if (!op_may_split(s->p->m, s->op, w.d[i], &w.on[i]))
@@ -561,7 +628,7 @@ static void try_like(struct search *s, const struct value *v, const struct shard
 
 static bool same_option(const struct option *x, const struct option *y)
 {
-	return x->none == y->none && x->pass == y->pass && x->d == y->d && x->mask == y->mask;
+	return x->none == y->none && x->pass == y->pass && x->ring == y->ring && x->d == y->d && x->mask == y->mask;
 }
 
 /* Moves one axis, or two to the same place, as long as that helps. */

@@ -201,6 +201,7 @@ struct sent {
 
 struct row {
 	enum opcode op;
+	const char *name;
 	uint32_t axes;
 	double elements;
 };
@@ -215,7 +216,7 @@ static void add(struct row *rows, int *n, const struct module *m, const struct o
 	while (i < *n && (rows[i].op != op->code || rows[i].axes != axes))
 		i++;
 	if (i == *n)
-		rows[(*n)++] = (struct row){ op->code, axes, 0 };
+		rows[(*n)++] = (struct row){ op->code, comm_name(op), axes, 0 };
 	rows[i].elements += comm_elements(m, op) * op_times(m, op);
 }
 
@@ -237,7 +238,8 @@ static void walk(struct sent *s, struct row *rows, int *n, const struct module *
 
 static struct sent count(struct arena *mem, const struct module *m)
 {
-	static const enum opcode order[] = { OP_ALL_REDUCE, OP_REDUCE_SCATTER, OP_ALL_GATHER, OP_ALL_TO_ALL };
+	static const enum opcode order[] = { OP_ALL_REDUCE, OP_REDUCE_SCATTER, OP_ALL_GATHER, OP_ALL_TO_ALL,
+					     OP_ATTENTION, OP_ATTENTION_GRAD };
 	struct sent s = { 0 };
 	struct row rows[64];
 	struct text t = { .mem = mem };
@@ -249,7 +251,7 @@ static struct sent count(struct arena *mem, const struct module *m)
 		for (size_t o = 0; o < LEN(order); o++)
 			for (int i = 0; i < n; i++)
 				if (rows[i].op == order[o] && rows[i].axes == axes)
-					text_put(&t, "%s%s %s %g", t.n ? ", " : "", opinfo[order[o]].name,
+					text_put(&t, "%s%s %s %g", t.n ? ", " : "", rows[i].name,
 						 axes_user_text(mem, m, axes), rows[i].elements);
 	for (int i = 0; i < nrow; i++) {
 		s.all += table[i].elements;
@@ -318,8 +320,13 @@ static const struct {
 	/* 2 x 192 a layer forward and backward; the gradient of wpe is split, the others are summed */
 	{ "e seq->cp 4", "cp=4", "seq -> cp", 4368, 43, 4.5,
 	  "all_reduce cp 2832, reduce_scatter cp 768, all_gather cp 768" },
-	{ "e seq,ctx->cp 4", "cp=4", "seq -> cp;ctx -> cp", 4368, 43, 4.5,
-	  "all_reduce cp 2832, reduce_scatter cp 768, all_gather cp 768" },
+	/* forward the bytes of the gathers; backward keys and values go round again, their gradients with them */
+	{ "e seq,ctx->cp 4", "cp=4", "seq -> cp;ctx -> cp", 2832 + 768 + 1536, 39, 4.5,
+	  "all_reduce cp 2832, ring cp 768, ring cp 1536" },
+	/* a layer: 2 x 3/4 of a maximum and a sum [b, h, s] and of o; the sum of dq, 384; x's gradient through
+	 * k and v gathered, 192; the gradients of wk, wv and their biases, 216 */
+	{ "e ctx->cp 4", "cp=4", "ctx -> cp", 1536 + 768 + 384 + 432, 14, 0,
+	  "all_reduce cp 1200, all_gather cp 384, combine cp 1536" },
 	/* 4 x 48 a layer forward and backward */
 	/* 4 x 48 a layer forward and backward; the gradients of q, k and v's biases are split by heads */
 	{ "e Ulysses 4", "cp=4", "seq -> cp;\"q\": heads -> cp;\"k\": heads -> cp;\"v\": heads -> cp",
@@ -400,7 +407,7 @@ static const char *decisions(struct arena *mem, const struct sizes *z, const cha
 	struct comm_row *rows_of = comm_table(mem, m, &n);
 
 	for (int i = 0; i < n; i++)
-		text_put(&t, "%s %s %g %s\n", opinfo[rows_of[i].op].name, rows_of[i].axis, rows_of[i].count, rows_of[i].why);
+		text_put(&t, "%s %s %g %s\n", rows_of[i].name, rows_of[i].axis, rows_of[i].count, rows_of[i].why);
 	return t.n ? t.s : "";
 }
 
