@@ -6,7 +6,10 @@
  * tile sees are the first keys. A bias, mask or window is read
  * where it lies. The backward makes scores again from lse. Keys and values that several query heads
  * share (grouped queries) are found by their stride 0; their gradients are summed in a fixed order in
- * float32. The threads of a rank take the sets of keys in turn. */
+ * float32. The threads of a rank take the sets of keys in turn.
+ *
+ * With `join` the keys are a block of more: results of blocks are normalized each and joined by their lse
+ * (o = sum of o_i e^(lse_i - lse)), which needs no order of blocks and leaves rows without keys alone. */
 #include <math.h>
 
 #include "ir/rng.h"
@@ -169,6 +172,7 @@ struct work {
 	int64_t tile, ld;                 /* rows of a tile; leading dim of scores */
 	float *s, *ds, *keep, *slope;     /* scores, their gradient; of a row: the mask, du / d(q.k) */
 	bool plain;                       /* u = scale q.k */
+	double scores;                    /* made so far */
 	struct run *run;                  /* of the keys, in order of their indices */
 	int64_t nrun;
 	float *q, *k, *v, *o, *dov, *dq, *dk, *dvv; /* packed; also accumulators */
@@ -231,10 +235,29 @@ static void put(const struct work *w, void *const *at, int which, int64_t r, int
 		  from);
 }
 
+/* The same, added to what is there, which is float32. */
+static void grow(const struct work *w, void *const *at, int which, int64_t r, int64_t n, const float *from)
+{
+	const struct attention *x = w->x;
+	struct nest l = rows_of(x, which, n), back = l;
+
+	memcpy(back.ds, l.ss, sizeof back.ds);
+	memcpy(back.ss, l.ds, sizeof back.ss);
+	nest_add(&back, F32, (float *)at[which] + w->off[which] + r * x->row_stride[which], from);
+}
+
+static void give(const struct work *w, void *const *at, int which, int64_t r, int64_t n, const float *from)
+{
+	if (w->x->join)
+		grow(w, at, which, r, n, from);
+	else
+		put(w, at, which, r, n, from);
+}
+
 static void put_keys(const struct work *w, void *const *at, int which, const float *from)
 {
 	for (int64_t i = 0; i < w->nrun; i++)
-		put(w, at, which, w->run[i].at, w->run[i].n, from + w->run[i].to * width(w->x, which));
+		give(w, at, which, w->run[i].at, w->run[i].n, from + w->run[i].to * width(w->x, which));
 }
 
 /* At most so many runs; they are found chunk by chunk, in order of index. */
@@ -519,24 +542,50 @@ static void forward_row(struct work *w, void *const *at, int64_t row, float *s, 
 		memset(s + n, 0, (size_t)(cols - n) * sizeof *s);
 }
 
+/* A row's o, of weight e^lse, meets what is there. */
+static void join_row(const struct work *w, void *const *at, int64_t row, const float *o, float inverse, float lse)
+{
+	const struct attention *x = w->x;
+	float *to = (float *)at[AT_O] + w->off[AT_O] + row * x->row_stride[AT_O];
+	float *all = (float *)at[AT_LSE] + w->off[AT_LSE] + row * x->row_stride[AT_LSE];
+	float top = lse > *all ? lse : *all;
+
+	if (lse == -INFINITY)
+		return;
+	float sum = top + logf(expf(*all - top) + expf(lse - top)), old = expf(*all - sum), new = expf(lse - sum) * inverse;
+
+	for (int64_t j = 0; j < x->dv; j++)
+		to[j * x->d_stride[AT_O]] = to[j * x->d_stride[AT_O]] * old + o[j] * new;
+	*all = sum;
+}
+
 static bool forward_tile(struct work *w, void *const *at, int64_t r, int64_t n, struct mat k, struct mat v)
 {
 	const struct attention *x = w->x;
 	int64_t cols = seen(w, r + n - 1);
 	struct mat q = matrix(w, at, AT_Q, r, n, w->q);
-	float *lse = (float *)at[AT_LSE] + w->off[AT_LSE];
-	float inverse[64];
+	float *all = (float *)at[AT_LSE] + w->off[AT_LSE];
+	float inverse[64], lse[64];
 
+	if (cols <= 0 && x->join)
+		return true;
+	w->scores += (double)(n * cols);
 	if (cols > 0 && !gemm_f32(w->g, false, true, n, cols, x->d, q.x, q.ld, k.x, k.ld, 0, w->s, w->ld))
 		return false;
 	for (int64_t i = 0; i < n; i++)
-		forward_row(w, at, r + i, w->s + i * w->ld, cols, &lse[(r + i) * x->row_stride[AT_LSE]], &inverse[i]);
+		forward_row(w, at, r + i, w->s + i * w->ld, cols, &lse[i], &inverse[i]);
 	if (cols <= 0)
 		memset(w->o, 0, (size_t)(n * x->dv) * sizeof *w->o);
 	else if (!gemm_f32(w->g, false, false, n, x->dv, cols, w->s, w->ld, v.x, v.ld, 0, w->o, x->dv))
 		return false;
-	for (int64_t i = 0; i < n; i++)
+	for (int64_t i = 0; i < n && x->join; i++)
+		join_row(w, at, r + i, w->o + i * x->dv, inverse[i], lse[i]);
+	if (x->join)
+		return true;
+	for (int64_t i = 0; i < n; i++) {
 		scale_row(w->o + i * x->dv, x->dv, inverse[i]);
+		all[(r + i) * x->row_stride[AT_LSE]] = lse[i];
+	}
 	put(w, at, AT_O, r, n, w->o);
 	return true;
 }
@@ -612,11 +661,14 @@ static bool backward_tile(struct work *w, void *const *at, int64_t r, int64_t n,
 	struct mat g = matrix(w, at, AT_DO, r, n, w->dov);
 	const float *lse = (const float *)at[AT_LSE] + w->off[AT_LSE];
 
+	if (cols <= 0 && x->join)
+		return true;
 	if (cols <= 0) {
 		memset(w->dq, 0, (size_t)(n * d) * sizeof *w->dq);
 		put(w, at, AT_DQ, r, n, w->dq);
 		return true;
 	}
+	w->scores += (double)(n * cols);
 	if (!gemm_f32(w->g, false, true, n, cols, d, q.x, q.ld, k.x, k.ld, 0, w->s, ld) ||
 	    !gemm_f32(w->g, false, true, n, cols, dv, g.x, g.ld, v.x, v.ld, 0, w->ds, ld))
 		return false;
@@ -627,7 +679,7 @@ static bool backward_tile(struct work *w, void *const *at, int64_t r, int64_t n,
 	    !gemm_f32(w->g, true, false, cols, d, n, w->ds, ld, q.x, q.ld, 1, w->dk, d) ||
 	    !gemm_f32(w->g, false, false, n, d, cols, w->ds, ld, k.x, k.ld, 0, w->dq, d))
 		return false;
-	put(w, at, AT_DQ, r, n, w->dq);
+	give(w, at, AT_DQ, r, n, w->dq);
 	return true;
 }
 
@@ -657,6 +709,7 @@ struct job {
 	const struct attention *x;
 	void *const *at;
 	bool backward, ok[64];
+	double scores[64];
 	int64_t sets;
 };
 
@@ -670,6 +723,7 @@ static void run_part(void *arg, int me, int n)
 		seek(&w, i);
 		j->ok[me] = j->backward ? backward_keys(&w, j->at) : forward_keys(&w, j->at);
 	}
+	j->scores[me] = w.scores;
 }
 
 static bool run(struct gemm *g, const struct attention *given, void *const *at, bool backward)
@@ -678,7 +732,7 @@ static bool run(struct gemm *g, const struct attention *given, void *const *at, 
 	struct job j = { .g = g, .x = &x, .at = at, .backward = backward, .sets = 1 };
 	int n = team_size(gemm_threads(g));
 
-	if (backward)
+	if (backward && !x.join)
 		zero_dbias(given, at);
 	if (empty(&x) || (!backward && x.rows <= 0))
 		return true;
@@ -688,10 +742,15 @@ static bool run(struct gemm *g, const struct attention *given, void *const *at, 
 			n = 1; /* all sets of keys add to one bias */
 	}
 	if (n == 1 || n > (int)LEN(j.ok) || j.sets == 1) {
+		n = 1;
 		run_part(&j, 0, 1);
-		return j.ok[0];
+	} else {
+		team_run(gemm_threads(g), run_part, &j);
 	}
-	team_run(gemm_threads(g), run_part, &j);
+	for (int i = 0; i < n && x.scores; i++)
+		*x.scores += j.scores[i];
+	if (n == 1)
+		return j.ok[0];
 	for (int i = 0; i < n; i++)
 		if (!j.ok[i])
 			return gemm_failed(g, gemm_of(g, i));

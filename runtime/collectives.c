@@ -143,15 +143,6 @@ static bool reduce(struct rank *r, const struct op *op, struct group *g, int me,
 	return true;
 }
 
-static uint32_t bits(const struct axes *a)
-{
-	uint32_t b = 0;
-
-	for (int i = 0; i < a->n; i++)
-		b |= 1u << a->a[i];
-	return b;
-}
-
 static bool single_axis(struct rank *r, const struct op *op)
 {
 	const struct value *v = op->code == OP_REDUCE_SCATTER ? op->out[0] : op->in[0];
@@ -165,12 +156,20 @@ static bool single_axis(struct rank *r, const struct op *op)
 	return false;
 }
 
+void count_comm(struct rank *r, const struct instr *i)
+{
+	if (r->no)
+		return;
+	r->rt->comms.at[i->no].count++;
+	r->rt->comms.at[i->no].bytes += comm_bytes(r->rt->m, i->op);
+}
+
 bool run_comm(struct rank *r, const struct instr *i, char *in, char *out)
 {
 	const struct op *op = i->op;
-	int row = axes_set(r->rt, bits(&op->at.axes)), me = r->place[row];
+	int row = axes_set(r->rt, axes_bits(&op->at.axes)), me = r->place[row];
 	struct group *g = r->group[row];
-	struct call call = { op, opinfo[op->code].name, bits(&op->at.axes), local_bytes(r->rt->m, op->in[0]), op->span };
+	struct call call = { op, opinfo[op->code].name, axes_bits(&op->at.axes), local_bytes(r->rt->m, op->in[0]), op->span };
 
 	if (op->code != OP_ALL_REDUCE && !single_axis(r, op))
 		return false;
@@ -190,9 +189,6 @@ bool run_comm(struct rank *r, const struct instr *i, char *in, char *out)
 		if (!reduce(r, op, g, me, out))
 			return false;
 	}
-	if (r->no == 0) {
-		r->rt->comms.at[i->no].count++;
-		r->rt->comms.at[i->no].bytes += comm_elements(r->rt->m, op) * dtype_bytes(op->in[0]->dt);
-	}
+	count_comm(r, i);
 	return comm_wait(g, me);
 }

@@ -300,6 +300,11 @@ void *comm_out(const struct group *g, int member)
 	return g->at[member].out;
 }
 
+int64_t comm_rank(const struct group *g, int member)
+{
+	return g->at[member].rank;
+}
+
 int comm_size(const struct group *g)
 {
 	return g->n;

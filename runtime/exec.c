@@ -150,42 +150,6 @@ static bool run_einsum(struct rank *r, const struct instr *i)
 	       broken(r, i->op, gemm_error(r->gemm));
 }
 
-static bool run_attention(struct rank *r, const struct instr *i)
-{
-	const struct attend *a = i->attend;
-	const struct module *m = r->rt->m;
-	struct attention x = a->x;
-	struct extent row = { 0, 1, 1 };
-	void *p[NPLACE] = { 0 };
-
-	if (a->row != NODIM)
-		row = rank_extent(m, a->row, &a->row_on, r->coord);
-	x.rows = row.valid;
-	x.cols = dim_size(m, a->col);
-	x.d = dim_size(m, a->dim);
-	x.dv = a->own == NODIM ? 1 : valid(r, a->own, &a->own_on);
-	x.row = a->row == NODIM ? (struct order){ 0 } : order_of(m, a->row, row.start);
-	x.col = order_of(m, a->col, 0);
-	x.causal = a->causal;
-	x.p = r->env.training ? x.p : 0;
-	x.step = r->env.step;
-	x.iter = r->env.iter_all;
-	x.rng_row = (uint64_t)a->mask_row;
-	x.rng_base = (uint64_t)(row.start * a->mask_row);
-	for (int k = 0; k < x.nloop; k++) {
-		struct extent e = rank_extent(m, a->loop[k], &a->loop_on[k], r->coord);
-
-		x.n[k] = e.valid;
-		x.loop[k] = order_of(m, a->loop[k], e.start);
-		x.rng_base += (uint64_t)e.start * x.rng_loop[k];
-	}
-	for (int w = 0; w < NPLACE; w++)
-		p[w] = a->slot[w] < 0 ? NULL : at(r, &i->at[a->slot[w]]);
-	bool ok = a->backward ? attention_backward(r->gemm, &x, p) : attention_forward(r->gemm, &x, p);
-
-	return ok || broken(r, i->op, gemm_error(r->gemm));
-}
-
 static bool off_zero(const struct rank *r, uint32_t axes)
 {
 	for (uint32_t k = 0; k < r->rt->m->axes.n; k++)

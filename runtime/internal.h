@@ -69,7 +69,7 @@ void gemm_close(struct gemm *g);
 const char *gemm_error(const struct gemm *g); /* of the last call that failed */
 bool gemm_failed(struct gemm *g, const struct gemm *helper); /* takes its error over; false */
 int64_t gemm_bytes(const struct gemm *g);     /* scratch held */
-enum { SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_OUT, SCRATCH_PACK, SCRATCH_CARRY, SCRATCH_PARTS, SCRATCH_ATTENTION, NSCRATCH };
+enum { SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_OUT, SCRATCH_PACK, SCRATCH_CARRY, SCRATCH_PARTS, SCRATCH_ATTENTION, SCRATCH_RING, NSCRATCH };
 void *gemm_scratch(struct gemm *g, int slot, int64_t bytes); /* 64-byte aligned; NULL: over the limit */
 
 /* c[..] (+)= sum a[..] b[..] over nd loops; an operand that lacks a loop has has[] false there. */
@@ -120,6 +120,10 @@ struct attention {
 	bool keys[MAX_LOOPS];       /* the loop is over a dim of k and v; else they are shared */
 	bool causal;
 	struct order row, col, loop[MAX_LOOPS];
+	/* These are some of the keys: o is joined with what it and lse hold; dq, dk, dv and dbias grow.
+	 * All of them are float32 then. Else they are made. */
+	bool join;
+	double *scores;             /* grows by those that were made, a tile is of rows times keys; NULL: not counted */
 	double scale, cap;          /* cap 0: none */
 	double p;                   /* dropout; 0: none */
 	uint64_t key;
@@ -153,6 +157,7 @@ bool comm_wait(struct group *g, int me);   /* all members meet again */
 void *comm_in(const struct group *g, int member);
 void *comm_out(const struct group *g, int member);
 int comm_size(const struct group *g);
+int64_t comm_rank(const struct group *g, int member);
 void comm_begin(struct comm *c);           /* a step begins: nobody is done */
 void comm_done(struct comm *c);            /* a rank has ended its step */
 void comm_fail(struct comm *c, int64_t rank, struct span at, const char *fmt, ...) PRINTF(4, 5);
@@ -206,8 +211,9 @@ struct attend {
 	bool backward;
 	int slot[NPLACE];                                   /* AT_ number to operand or result; -1 */
 	dimid row, col, dim, own, loop[MAX_LOOPS];          /* NODIM: of size 1 */
-	struct axes row_on, own_on, loop_on[MAX_LOOPS];
+	struct axes row_on, col_on, own_on, loop_on[MAX_LOOPS];
 	bool causal;
+	uint32_t ring, apart;                               /* axes that split the keys: attend.c */
 	int64_t mask_row;                                   /* step of the mask's index; 0: not in it */
 };
 
@@ -232,7 +238,7 @@ struct instr {
 	const struct kernel_sig *sig;
 	ptc_kernel *fn;
 	int64_t *size, joined; /* bytes of each result, of all that are joined; 0: they can't be */
-	int no;             /* of a kernel: which; of a collective: its row of counters */
+	int no;             /* of a kernel: which; of what sends: its row of counters */
 	struct move *move;
 	struct einsum *einsum;
 	struct attend *attend;
@@ -288,6 +294,7 @@ struct rank {
 	struct gemm *gemm;
 	struct group *group[64];  /* by rt->axes_sets */
 	int place[64];            /* which member of it */
+	double scores;            /* that attention has met since the runtime was opened */
 	pthread_t thread;
 	bool started;
 };
@@ -319,6 +326,10 @@ int axes_set(struct runtime *rt, uint32_t axes); /* its row */
 struct host_input *rt_input(struct runtime *r, const char *buffer);
 bool run_comm(struct rank *r, const struct instr *i, char *in, char *out); /* collectives.c */
 int64_t rank_iter_all(const struct rank *r);
+void count_comm(struct rank *r, const struct instr *i);
+
+/* -- attend.c -- */
+bool run_attention(struct rank *r, const struct instr *i); /* false: comm_fail has been told */
 
 /* -- data.c -- */
 struct data;

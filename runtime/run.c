@@ -100,19 +100,15 @@ static int totals(struct run *x, struct arena *mem, struct total *t)
 
 	for (uint32_t i = 0; i < x->rt->comms.n; i++) {
 		const struct comm_count *c = &x->rt->comms.at[i];
-		uint32_t axes = 0;
 		int k = 0;
-
-		for (int a = 0; a < c->op->at.axes.n; a++)
-			axes |= 1u << c->op->at.axes.a[a];
-		const char *axis = axes_user_text(mem, x->rt->m, axes);
+		const char *axis = axes_user_text(mem, x->rt->m, comm_axes(c->op)), *name = comm_name(c->op);
 
 		if (!c->count)
 			continue;
-		while (k < n && !(streq(t[k].op, opinfo[c->op->code].name) && streq(t[k].axis, axis)))
+		while (k < n && !(streq(t[k].op, name) && streq(t[k].axis, axis)))
 			k++;
 		if (k == n)
-			t[n++] = (struct total){ opinfo[c->op->code].name, axis, 0, 0 };
+			t[n++] = (struct total){ name, axis, 0, 0 };
 		t[k].count += c->count / (double)x->steps;
 		t[k].bytes += c->bytes / (double)x->steps;
 	}
