@@ -80,6 +80,27 @@ gpt   --mesh dp=2,cp=2 --plan context
 gpt   --mesh cp=2,tp=2 --plan context --set seq=7
 gpt   --mesh dp=2,cp=2 --plan ulysses
 gpt   --mesh cp=4 --plan ulysses
+# rings and split keys: caps, biases, masks, windows, dropout, another text, over two axes, with the others;
+# sizes that do not divide, ranks without keys, more ranks than key heads
+attend --mesh cp=2
+attend --mesh cp=2 --plan apart
+attend --mesh cp=2 --plan gathered
+attend --mesh cp=2 --plan half
+attend --mesh dp=2,cp=2,tp=2 --plan zigzag --set batch=4,microbatches=2
+attend --mesh cp=4 --plan zigzag --set seq=16
+attend --mesh cp=2 --plan zigzag_apart
+attend --mesh cp=2 --plan half_apart
+attend --mesh cp=3 --set seq=7,src=5
+attend --mesh cp=3 --set seq=7,src=5 --plan apart
+attend --mesh cp=8 --set seq=9,src=3
+attend --mesh cp=8 --set seq=9,src=3 --plan apart
+attend --mesh a=2,b=2 --plan two
+attend --mesh a=2,b=3,tp=2 --plan both --set seq=7,src=4
+attend --mesh dp=2,cp=2,tp=2 --set batch=4,microbatches=2
+attend --mesh cp=2,tp=4
+attend --mesh cp=2,tp=4 --plan apart --set kv=1,group=4
+gpt   --mesh dp=2,cp=2 --plan ring
+gpt   --mesh cp=4,tp=2 --plan ring --set seq=9,microbatches=2
 # microbatches, where parts have no, one and all labels
 gpt   --set batch=4,microbatches=2
 gpt   --set batch=4,microbatches=4
