@@ -26,33 +26,41 @@ static void extents(const struct rank *r, const struct value *v, const int *coor
 		n[i] = rank_extent(r->rt->m, v->d[i], &v->sh.on[i], coord).valid;
 }
 
-/* One member's part of dim d of v, which is split over axis last. */
-static int64_t part_valid(const struct rank *r, const struct value *v, dimid d, int axis, int member)
+/* What member c of op's group has of dim d of v, which is split over its axes last; start: within what they
+ * split. Members are numbered by the coordinates of all axes, the outermost first. */
+static struct extent part_of(const struct rank *r, const struct op *op, const struct value *v, dimid d, int c)
 {
+	const struct module *m = r->rt->m;
+	struct axes whole = v->sh.on[dim_pos(v, d)];
 	int coord[MAX_AXES];
 
 	memcpy(coord, r->coord, sizeof coord);
-	coord[axis] = member;
-	return rank_extent(r->rt->m, d, &v->sh.on[dim_pos(v, d)], coord).valid;
-}
+	for (int a = (int)m->axes.n - 1; a >= 0; a--)
+		if (axes_has(&op->at.axes, a)) {
+			coord[a] = c % m->axes.at[a].size;
+			c /= m->axes.at[a].size;
+		}
+	struct extent e = rank_extent(m, d, &whole, coord);
 
-static int64_t part_cap(const struct rank *r, const struct value *v, dimid d)
-{
-	return cap_of(r->rt->m, d, &v->sh.on[dim_pos(v, d)]);
+	whole.n -= op->at.axes.n;
+	e.start -= rank_extent(m, d, &whole, coord).start;
+	return e;
 }
 
 static void gather(struct rank *r, const struct op *op, struct group *g, char *out)
 {
 	const struct value *in = op->in[0], *o = op->out[0];
-	int axis = op->at.axes.a[0], p = dim_pos(o, op->at.dim);
-	int64_t n[MAX_DIMS], cap = part_cap(r, in, op->at.dim), es = dtype_bytes(o->dt);
+	int64_t n[MAX_DIMS], es = dtype_bytes(o->dt);
+	int p = dim_pos(o, op->at.dim);
 
 	extents(r, o, r->coord, n);
 	for (int c = 0; c < comm_size(g); c++) {
-		n[p] = part_valid(r, in, op->at.dim, axis, c);
+		struct extent part = part_of(r, op, in, op->at.dim, c);
+
+		n[p] = part.valid;
 		struct nest l = loops(r->rt->m, o, in, n);
 
-		nest_copy(&l, o->dt, out + c * cap * l.ds[p] * es, in->dt, comm_in(g, c));
+		nest_copy(&l, o->dt, out + part.start * l.ds[p] * es, in->dt, comm_in(g, c));
 	}
 }
 
@@ -66,29 +74,30 @@ static void scatter(struct rank *r, const struct op *op, struct group *g, int me
 {
 	const struct value *in = op->in[0], *o = op->out[0];
 	const void *src[MAX_GROUP];
-	int64_t n[MAX_DIMS], cap = part_cap(r, o, op->at.dim);
+	int64_t n[MAX_DIMS], start = part_of(r, op, o, op->at.dim, me).start;
 
 	extents(r, o, r->coord, n);
 	struct nest l = loops(r->rt->m, o, in, n);
 
-	sources(g, src, me * cap * l.ss[dim_pos(o, op->at.dim)] * dtype_bytes(o->dt));
+	sources(g, src, start * l.ss[dim_pos(o, op->at.dim)] * dtype_bytes(o->dt));
 	nest_join(&l, o->dt, out, comm_size(g), src, false);
 }
 
 static void exchange(struct rank *r, const struct op *op, struct group *g, int me, char *out)
 {
 	const struct value *in = op->in[0], *o = op->out[0];
-	int axis = op->at.axes.a[0], p = dim_pos(o, op->at.dim), q = dim_pos(o, op->at.to);
-	int64_t n[MAX_DIMS], cap = part_cap(r, in, op->at.dim), to = part_cap(r, o, op->at.to);
-	int64_t es = dtype_bytes(o->dt);
+	int p = dim_pos(o, op->at.dim), q = dim_pos(o, op->at.to);
+	int64_t n[MAX_DIMS], to = part_of(r, op, o, op->at.to, me).start, es = dtype_bytes(o->dt);
 
 	extents(r, o, r->coord, n);
 	for (int c = 0; c < comm_size(g); c++) {
-		n[p] = part_valid(r, in, op->at.dim, axis, c);
+		struct extent part = part_of(r, op, in, op->at.dim, c);
+
+		n[p] = part.valid;
 		struct nest l = loops(r->rt->m, o, in, n);
 
-		nest_copy(&l, o->dt, out + c * cap * l.ds[p] * es, in->dt,
-			  (const char *)comm_in(g, c) + me * to * l.ss[q] * es);
+		nest_copy(&l, o->dt, out + part.start * l.ds[p] * es, in->dt,
+			  (const char *)comm_in(g, c) + to * l.ss[q] * es);
 	}
 }
 
@@ -143,15 +152,15 @@ static bool reduce(struct rank *r, const struct op *op, struct group *g, int me,
 	return true;
 }
 
-static bool single_axis(struct rank *r, const struct op *op)
+static bool axes_last(struct rank *r, const struct op *op)
 {
 	const struct value *v = op->code == OP_REDUCE_SCATTER ? op->out[0] : op->in[0];
-	const struct axes *on = has_dim(v, op->at.dim) ? &v->sh.on[dim_pos(v, op->at.dim)] : NULL;
+	const struct axes *on = has_dim(v, op->at.dim) ? &v->sh.on[dim_pos(v, op->at.dim)] : NULL, *a = &op->at.axes;
 
-	if (op->at.axes.n == 1 && on && on->n && on->a[on->n - 1] == op->at.axes.a[0] &&
+	if (a->n && on && on->n >= a->n && memcmp(&on->a[on->n - a->n], a->a, a->n) == 0 &&
 	    (op->code != OP_ALL_TO_ALL || has_dim(op->out[0], op->at.to)))
 		return true;
-	comm_fail(r->rt->comm, r->no, op->span, "%s over an axis that is not the last of its dim",
+	comm_fail(r->rt->comm, r->no, op->span, "%s over axes that are not the last of their dim",
 		  opinfo[op->code].name);
 	return false;
 }
@@ -171,7 +180,7 @@ bool run_comm(struct rank *r, const struct instr *i, char *in, char *out)
 	struct group *g = r->group[row];
 	struct call call = { op, opinfo[op->code].name, axes_bits(&op->at.axes), local_bytes(r->rt->m, op->in[0]), op->span };
 
-	if (op->code != OP_ALL_REDUCE && !single_axis(r, op))
+	if (op->code != OP_ALL_REDUCE && !axes_last(r, op))
 		return false;
 	if (!comm_meet(g, me, &call, in, out))
 		return false;

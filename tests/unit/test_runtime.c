@@ -166,6 +166,28 @@ static void every_collective(int s0, int s1, int64_t na, int64_t nc, enum dtype 
 	compare(&p);
 }
 
+/* Groups over two axes of one dim, whose order need not be that of the mesh. */
+static void groups_of_two_axes(int s0, int s1, int64_t na, int64_t nc, struct axes on, uint8_t k)
+{
+	struct axes x = on, y = on;
+	struct plan p;
+
+	x.n = k;
+	y.n = (uint8_t)(on.n - k);
+	memmove(y.a, &on.a[k], y.n);
+	plan_new(&p, s0, s1, na, nc);
+	dimid a = p.a, c = p.c, keep[1] = { c };
+	struct value *v = source(&p, "p", F32, on, whole);
+
+	sink(&p, "gathered", comm(&p, OP_ALL_GATHER, v, y, a, NODIM, x, whole, 0));
+	sink(&p, "exchanged", comm(&p, OP_ALL_TO_ALL, v, y, a, c, x, y, 0));
+	struct value *s = b_einsum(&p.b, v, v, F32, 1, keep);
+
+	s->sh.sum = 3;
+	sink(&p, "scattered", comm(&p, OP_REDUCE_SCATTER, s, on, c, NODIM, on, whole, 0));
+	compare(&p);
+}
+
 static void collectives(void **state)
 {
 	(void)state;
@@ -176,6 +198,10 @@ static void collectives(void **state)
 		for (size_t k = 0; k < LEN(meshes); k++) {
 			every_collective(meshes[k][0], meshes[k][1], sizes[i][0], sizes[i][1], F32);
 			every_collective(meshes[k][0], meshes[k][1], sizes[i][0], sizes[i][1], BF16);
+			for (uint8_t left = 0; left < 2; left++) {
+				groups_of_two_axes(meshes[k][0], meshes[k][1], sizes[i][0], sizes[i][1], ON(0, 1), left);
+				groups_of_two_axes(meshes[k][0], meshes[k][1], sizes[i][0], sizes[i][1], ON(1, 0), left);
+			}
 		}
 }
 
