@@ -75,34 +75,96 @@ double op_local_bytes(const struct module *m, const struct op *op)
 	return bytes;
 }
 
-/* Ranks from one end of a group over these axes to the other: which link it crosses. */
-static int64_t group_reach(const struct module *m, uint32_t axes)
+/* -- links --
+ *
+ * Ranks are numbered so that the last axis varies fastest, and `group` neighbours share a link. A group
+ * over these axes lies in blocks of `reach` ranks, so on a link if its groups are whole blocks; else on the
+ * next. A collective that spans several links is a ring over the slowest: alpha + bytes / bandwidth (Thakur,
+ * Rabenseifner, Gropp 2005, "Optimization of collective communication operations in MPICH"). Its staged form
+ * (Cho et al. 2019, "BlueConnect") does the part on each link for itself, the inner first, and what an outer
+ * link carries is divided by the ranks further in; its time is the sum over the links. */
+
+static bool on_mesh(const struct module *m, uint32_t axes, int i)
+{
+	return axes >> i & 1 && !m->axes.at[i].time && m->axes.at[i].size > 1;
+}
+
+int comm_link(const struct module *m, uint32_t axes)
 {
 	int64_t stride = 1, reach = 1;
+	int link = 0;
 
 	for (int i = (int)m->axes.n - 1; i >= 0; i--) {
-		const struct axis *a = &m->axes.at[i];
-
-		if (a->time)
+		if (m->axes.at[i].time)
 			continue;
-		if (axes >> i & 1)
-			reach = stride * a->size;
-		stride *= a->size;
+		stride *= m->axes.at[i].size;
+		if (on_mesh(m, axes, i))
+			reach = stride;
 	}
-	return reach;
+	for (; link + 1 < m->hw.nlink; link++) {
+		int64_t group = m->hw.link[link].group;
+
+		if (!group || stride <= group || group % reach == 0)
+			break;
+	}
+	return link;
 }
 
 double comm_seconds(const struct module *m, uint32_t axes, double bytes)
 {
-	int64_t reach = group_reach(m, axes);
-	int i = 0;
-
 	if (!m->hw.nlink)
 		return bytes * 1e-10;
-	while (i + 1 < m->hw.nlink && m->hw.link[i].group && m->hw.link[i].group < reach)
-		i++;
-	const struct link *l = &m->hw.link[i];
+	const struct link *l = &m->hw.link[comm_link(m, axes)];
 	return l->latency + (l->bandwidth > 0 ? bytes / l->bandwidth : 0);
+}
+
+bool several_links(const struct module *m, uint32_t axes)
+{
+	int first = -1;
+
+	for (int i = 0; i < (int)m->axes.n; i++) {
+		if (!on_mesh(m, axes, i))
+			continue;
+		int link = comm_link(m, 1u << i);
+
+		if (first >= 0 && link != first)
+			return true;
+		first = link;
+	}
+	return false;
+}
+
+bool same_cut_axis(const struct module *m, int a, int b)
+{
+	const struct axis *x = &m->axes.at[a], *y = &m->axes.at[b];
+
+	return (a - b == 1 || b - a == 1) && !x->time && !y->time && x->user == y->user &&
+	       several_links(m, 1u << a | 1u << b);
+}
+
+double staged_seconds(const struct module *m, uint32_t axes, double bytes, int ways)
+{
+	double flat = (double)group_size(m, axes), sum = 0;
+
+	flat = comm_seconds(m, axes, ways * (flat - 1) / flat * bytes);
+	if (!several_links(m, axes))
+		return flat;
+	for (int link = 0; link < m->hw.nlink; link++) {
+		uint32_t here = 0;
+
+		for (int i = 0; i < (int)m->axes.n; i++)
+			if (on_mesh(m, axes, i) && comm_link(m, 1u << i) == link)
+				here |= 1u << i;
+		if (!here)
+			continue;
+		double k = (double)group_size(m, here);
+		bool outermost = link == comm_link(m, axes); /* further in, an all_reduce is in two parts */
+
+		sum += comm_seconds(m, here, ways * (k - 1) / k * bytes);
+		sum += outermost ? 0 : (ways - 1) * comm_seconds(m, here, 0);
+		bytes /= k;
+	}
+	return sum < flat ? sum : flat;
 }
 
 /* Blocks go round while the op computes on those that it has. Then results are combined. */
@@ -166,6 +228,13 @@ static double stacked_times(const struct rows *r, const struct module *m, const 
 	return times;
 }
 
+static const char *link_name(const struct module *m, uint32_t axes)
+{
+	const char *name = m->hw.nlink ? m->hw.link[comm_link(m, axes)].name : NULL;
+
+	return name ? name : "";
+}
+
 static void add_row(struct rows *r, const struct module *m, const struct op *op)
 {
 	double times = op_times(m, op), elements = comm_elements(m, op) * times;
@@ -182,6 +251,7 @@ static void add_row(struct rows *r, const struct module *m, const struct op *op)
 		}
 	}
 	struct comm_row c = { op->code, comm_name(op), comm_axes(op), axes_user_text(r->mem, m, comm_axes(op)),
+			      link_name(m, comm_axes(op)),
 			      op->why, op->span, count, bytes, elements };
 	PUSH(r->mem, &r->row, c);
 }

@@ -748,6 +748,7 @@ bool pass_partition(struct module *m, struct diag *d)
 	struct part p = { .m = m, .d = d, .scope = &top };
 	struct block *new = block_new(m, NULL);
 
+	find_loops(m, &m->top);
 	clear_aux(&m->top);
 	mark_of(&m->top, 0, false);
 	mark_of(&m->top, 1, true);

@@ -38,6 +38,12 @@ double op_local_flops(const struct module *m, const struct op *op);  /* one rank
 double op_local_bytes(const struct module *m, const struct op *op);  /* read + written, one rank */
 double op_seconds(const struct module *m, const struct op *op);      /* roofline + collectives, one rank */
 double comm_seconds(const struct module *m, uint32_t axes, double bytes); /* alpha + bytes / slowest link */
+/* Of a reduction of `bytes` a rank, ways 1 (reduce_scatter) or 2 (all_reduce): in one ring, or link by link. */
+double staged_seconds(const struct module *m, uint32_t axes, double bytes, int ways);
+int comm_link(const struct module *m, uint32_t axes);      /* number of the link that a group crosses */
+bool several_links(const struct module *m, uint32_t axes); /* these axes are not all on one */
+/* a and b are neighbouring parts of one axis of the mesh that was cut where a link ends. */
+bool same_cut_axis(const struct module *m, int a, int b);
 /* How often an op runs in a step: iterations of the repeats around it, times microbatches in
  * FORWARD and BACKWARD. */
 double op_times(const struct module *m, const struct op *op);
@@ -47,7 +53,7 @@ struct comm_row {
 	enum opcode op;
 	const char *name; /* of what is sent: all_gather, ring */
 	uint32_t axes;
-	const char *axis, *why;
+	const char *axis, *link, *why; /* link: that it crosses; "" if the hardware has none */
 	struct span at;
 	double count, bytes, elements;
 };

@@ -4,6 +4,8 @@
  * Requires kinds and sections (microbatch). Refines the mesh: where a dim is smaller than an axis
  * it takes the largest divisor of the axis that fits, and the axis is cut there, for the whole
  * module, so that afterwards axes are plain. All cuts of one axis form a chain of divisors.
+ * An axis that is longer than a link is cut there too, so that a collective may be done link by link. These
+ * cuts come last and divide what is there: which elements a rank has of a dim does not depend on them.
  */
 #include "passes/place.h"
 
@@ -177,6 +179,45 @@ static void cuts_of_block(const struct module *m, const struct block *block, str
 	}
 }
 
+/* Cuts user axis u, whose neighbours are stride ranks apart, so that the inner part lies on a link of
+ * `group` ranks: blocks of them must be whole in it. */
+static bool cut_at_link(struct cuts *c, int u, int size, int64_t stride, int64_t group)
+{
+	for (int inner = size - 1; inner > 1; inner--) {
+		int x = size / inner;
+
+		if (size % inner || group % (stride * inner) || !cut_fits(c, u, x))
+			continue;
+		int n = c->n[u];
+		cut_add(c, u, x, size);
+		return c->n[u] > n;
+	}
+	return false;
+}
+
+/* At most `most` cuts more. */
+static void cuts_of_links(const struct module *m, struct cuts *c, int most)
+{
+	int64_t ranks = 1;
+
+	for (uint32_t u = 0; u < m->mesh.n; u++)
+		ranks *= m->mesh.at[u].size;
+	for (int l = m->hw.nlink - 2; l >= 0; l--) {
+		const struct link *in = &m->hw.link[l];
+		int64_t stride = 1;
+
+		if (!in->group || in->group >= ranks || in->bandwidth <= in[1].bandwidth)
+			continue;
+		for (int u = (int)m->mesh.n - 1; u >= 0 && most > 0; u--) {
+			int size = m->mesh.at[u].size;
+
+			if (in->group % (stride * size))
+				most -= cut_at_link(c, u, size, stride, in->group);
+			stride *= size;
+		}
+	}
+}
+
 static bool refine_mesh(struct module *m, struct cuts *c, struct diag *d)
 {
 	struct axis time = { 0 };
@@ -195,6 +236,7 @@ static bool refine_mesh(struct module *m, struct cuts *c, struct diag *d)
 		diag_note(d, m->mesh.at[0].at, "list fewer dims that are smaller than their axes, or take smaller axes");
 		return false;
 	}
+	cuts_of_links(m, c, MAX_AXES - (int)n);
 	m->axes.n = 0;
 	for (uint32_t u = 0; u < m->mesh.n; u++) {
 		int lo = 1, size = m->mesh.at[u].size;
@@ -266,7 +308,15 @@ struct sharding place_by_arrows(const struct module *m, const char *name, int nd
 	return sh;
 }
 
-static void refine_by_axis(const struct module *m, int axis, int nd, const dimid *d, struct sharding *sh)
+/* Axes to be put on one dim, as one axis of that size; parts on inner links are major, so that sums are
+ * split over them first, and what is gathered crosses the outer links while it is small. */
+struct unit {
+	struct axes axes;
+	int64_t size;
+	int link;
+};
+
+static void refine_by_unit(const struct module *m, const struct unit *u, int nd, const dimid *d, struct sharding *sh)
 {
 	int best = -1;
 	int64_t most = 0;
@@ -274,9 +324,9 @@ static void refine_by_axis(const struct module *m, int axis, int nd, const dimid
 	for (int i = 0; i < nd; i++) {
 		int64_t cap = cap_of(m, d[i], &sh->on[i]);
 
-		if (m->dims.at[d[i]].loop || sh->on[i].n == MAX_ON)
+		if (m->dims.at[d[i]].loop || sh->on[i].n + u->axes.n > MAX_ON)
 			continue;
-		if (cap % m->axes.at[axis].size == 0 && cap) {
+		if (cap % u->size == 0 && cap) {
 			best = i;
 			break;
 		}
@@ -285,8 +335,31 @@ static void refine_by_axis(const struct module *m, int axis, int nd, const dimid
 			best = i;
 		}
 	}
-	if (best >= 0)
-		axes_push(&sh->on[best], axis);
+	for (int k = u->axes.n - 1; best >= 0 && k >= 0; k--)
+		axes_push(&sh->on[best], u->axes.a[k]);
+}
+
+/* The units of user axis x that sh leaves free, sorted in by link, the innermost first. */
+static int add_units(const struct module *m, int x, uint32_t used, struct unit *unit, int n)
+{
+	int last = -1;
+
+	for (int k = 0; k < (int)m->axes.n; k++) {
+		const struct axis *a = &m->axes.at[k];
+
+		if (a->time || a->user != x || a->size == 1 || used >> k & 1)
+			continue;
+		if (last < 0 || !same_cut_axis(m, unit[last].axes.a[unit[last].axes.n - 1], k)) {
+			struct unit u = { .size = 1, .link = comm_link(m, 1u << k) };
+
+			for (last = n++; last > 0 && unit[last - 1].link > u.link; last--)
+				unit[last] = unit[last - 1];
+			unit[last] = u;
+		}
+		axes_push(&unit[last].axes, k);
+		unit[last].size *= a->size;
+	}
+	return n;
 }
 
 struct sharding refine_by_kind(const struct module *m, const char *name, int nd, const dimid *d,
@@ -294,14 +367,15 @@ struct sharding refine_by_kind(const struct module *m, const char *name, int nd,
 {
 	for (uint32_t i = 0; i < m->arrows.n; i++) {
 		const struct arrow *a = &m->arrows.at[i];
+		struct unit unit[MAX_AXES];
+		int n = 0;
 
 		if (a->what != what || a->host || a->none || !arrow_matches(a, name))
 			continue;
 		for (int x = 0; x < a->naxes; x++)
-			for (uint32_t k = 0; k < m->axes.n; k++)
-				if (!m->axes.at[k].time && m->axes.at[k].user == a->axes[x] &&
-				    m->axes.at[k].size > 1 && !(sharding_axes(&sh, nd) >> k & 1))
-					refine_by_axis(m, (int)k, nd, d, &sh);
+			n = add_units(m, a->axes[x], sharding_axes(&sh, nd), unit, n);
+		for (int u = 0; u < n; u++)
+			refine_by_unit(m, &unit[u], nd, d, &sh);
 	}
 	return sh;
 }
@@ -418,7 +492,7 @@ static void place_block(const struct module *m, struct block *block)
 	}
 }
 
-static void find_loops(struct module *m, const struct block *block)
+void find_loops(struct module *m, const struct block *block)
 {
 	for (const struct op *op = block->first; op; op = op->next) {
 		if (op->code == OP_REPEAT)

@@ -21,6 +21,7 @@ bool reduced_each_microbatch(const struct module *m, const char *param);
 /* Sets dim.zigzag by the arrows, for all of the program. false: a dim can't have the order asked for. */
 bool order_dims(struct module *m, struct diag *d); /* order.c */
 
+void find_loops(struct module *m, const struct block *block); /* sets dim.loop */
 bool is_repeat_dim(const struct module *m, dimid d);
 /* Shell pattern: * and ? match any text. */
 bool glob_match(const char *pattern, const char *name);

@@ -1,8 +1,9 @@
 /* passes/reroute.c - the cheapest chain, by Dijkstra over shardings, where the greedy one of reshard.c may
  * not be: several things are sent, and each order of them passes through other sizes.
  *
- * What counts is the time that bytes take, not latency: decisions are the same for all sizes. Only axes
- * whose place changes move; those that both shardings have at the head of a dim stay. Paths
+ * What counts is the time that bytes take, not latency: decisions are the same for all sizes. Where links
+ * differ an all_reduce may be taken apart, so that the slow one carries less. Only axes whose place changes
+ * move; those that both shardings have at the head of a dim stay. Paths
  * dearer than the greedy chain are cut off, so that few states are seen. */
 #include "passes/reshard.h"
 
@@ -71,17 +72,10 @@ static int node_of(struct route *r, const struct sharding *sh)
 
 static double send_seconds(const struct route *r, const struct reshard *s, double in, double out)
 {
-	uint32_t axes = 0;
-
-	for (int i = 0; i < s->axes.n; i++)
-		axes |= 1u << s->axes.a[i];
-	double k = (double)group_size(r->m, axes);
-	double n = s->code == OP_ALL_GATHER ? in * (k - 1) : s->code == OP_REDUCE_SCATTER ? out * (k - 1) :
-		   s->code == OP_ALL_TO_ALL ? out * (k - 1) / k : 2 * (k - 1) / k * in;
-
+	uint32_t axes = step_axes(s);
 	double latency = comm_seconds(r->m, axes, 0);
 
-	return comm_seconds(r->m, axes, n * dtype_bytes(r->dt)) - (1 - 1e-6) * latency; /* ties: fewer */
+	return comm_seconds(r->m, axes, step_bytes(r->m, s, r->dt, in, out)) - (1 - 1e-6) * latency; /* ties: fewer */
 }
 
 /* -- a heap, the cheapest first -- */
@@ -143,6 +137,34 @@ static void relax(struct route *r, int at, const struct reshard *s)
 	wait_turn(r, (struct waiting){ cost, held, i });
 }
 
+/* May n axes more split dim i? Not the layers of a stack, on the way: the plan would depend on their number. */
+static bool has_room(const struct route *r, const struct sharding *sh, int i, int n)
+{
+	return sh->on[i].n + n <= MAX_ON && (!r->m->dims.at[r->d[i]].loop || r->dst->on[i].n);
+}
+
+/* The parts of an axis that was cut where a link ends, at the end of dim i: to another dim as one. */
+static void move_parts(struct route *r, int at, int i)
+{
+	const struct axes all = r->node[at].sh.on[i];
+	int n = 1;
+
+	while (all.n - n > r->fixed[i] && same_cut_axis(r->m, all.a[all.n - n - 1], all.a[all.n - n]))
+		n++;
+	for (; n > 1; n--)
+		for (int e = 0; e < r->nd; e++) {
+			struct reshard s = { OP_ALL_TO_ALL, { .n = (uint8_t)n }, r->d[i], r->d[e], false, r->node[at].sh };
+
+			if (e == i || !has_room(r, &s.sh, e, n))
+				continue;
+			s.sh.on[i].n = (uint8_t)(all.n - n);
+			memcpy(s.axes.a, &all.a[all.n - n], (size_t)n);
+			for (int k = 0; k < n; k++)
+				axes_push(&s.sh.on[e], s.axes.a[k]);
+			relax(r, at, &s);
+		}
+}
+
 static struct reshard step(enum opcode code, int axis, dimid dim, const struct sharding *sh)
 {
 	return (struct reshard){ code, { .n = 1, .a = { (uint8_t)axis } }, dim, NODIM, false, *sh };
@@ -159,7 +181,7 @@ static void place_axis(struct route *r, int at, int a)
 	for (int i = 0; i < r->nd; i++) {
 		struct sharding to = sh;
 
-		if (to.on[i].n == MAX_ON)
+		if (!has_room(r, &to, i, 1))
 			continue;
 		axes_push(&to.on[i], a);
 		to.sum &= ~(1u << a);
@@ -193,7 +215,7 @@ static void take_axis(struct route *r, int at, int i)
 	for (int e = 0; e < r->nd; e++) {
 		struct sharding to = sh;
 
-		if (e == i || to.on[e].n == MAX_ON)
+		if (e == i || !has_room(r, &to, e, 1))
 			continue;
 		axes_push(&to.on[e], a);
 		s = step(OP_ALL_TO_ALL, a, r->d[i], &to);
@@ -239,8 +261,10 @@ static void expand(struct route *r, int at)
 	for (int a = 0; a < MAX_AXES; a++)
 		if (r->moving >> a & 1 && !(used >> a & 1))
 			place_axis(r, at, a);
-	for (int i = 0; i < r->nd; i++)
+	for (int i = 0; i < r->nd; i++) {
 		take_axis(r, at, i);
+		move_parts(r, at, i);
+	}
 	reduce_axes(r, at);
 }
 

@@ -2,7 +2,8 @@
  *
  *   1 shard           a is free and the next axis wanted of a dim          nothing is sent
  *   2 reduce_scatter  a is pending and the next axis wanted of a dim
- *   3 all_to_all      a is last on one dim and the next wanted of another
+ *   3 all_to_all      a is last on one dim and the next wanted of another; an axis of the mesh that was cut
+ *                     where a link ends as one
  *   4 all_reduce      all pending axes of one kind that are not wanted, as one group
  *   5 all_gather      the last axis of the first dim whose list is not a prefix of what is wanted
  *   6 to_partial      a is free and wanted as pending                      nothing is sent
@@ -76,6 +77,23 @@ static bool rule_reduce_scatter(struct state *s, struct reshard *r)
 	return false;
 }
 
+/* How many axes at the end of dim i are the next wanted of dim e. */
+static int tail_wanted(const struct state *s, int i, int e)
+{
+	const struct axes *l = &s->cur.on[i], *want = &s->dst->on[e];
+	int have = s->cur.on[e].n;
+
+	for (int n = 1; n <= l->n && have + n <= want->n; n++) {
+		int a = l->a[l->n - n];
+
+		if (is_time(s->m, a) || (n > 1 && !same_cut_axis(s->m, a, l->a[l->n - n + 1])))
+			return 0;
+		if (memcmp(&l->a[l->n - n], &want->a[have], (size_t)n) == 0)
+			return n;
+	}
+	return 0;
+}
+
 static bool rule_all_to_all(struct state *s, struct reshard *r)
 {
 	int a;
@@ -84,13 +102,16 @@ static bool rule_all_to_all(struct state *s, struct reshard *r)
 		if (!next_wanted(s, e, &a))
 			continue;
 		for (int i = 0; i < s->nd; i++) {
-			struct axes *l = &s->cur.on[i];
+			struct axes tail = { .n = (uint8_t)tail_wanted(s, i, e) };
 
-			if (i == e || !l->n || l->a[l->n - 1] != a || is_time(s->m, a))
+			if (i == e || !tail.n)
 				continue;
-			l->n--;
-			axes_push(&s->cur.on[e], a);
-			*r = (struct reshard){ OP_ALL_TO_ALL, one_axis(a), s->d[i], s->d[e], false, s->cur };
+			s->cur.on[i].n -= tail.n;
+			for (int k = 0; k < tail.n; k++) {
+				tail.a[k] = s->dst->on[e].a[s->cur.on[e].n];
+				axes_push(&s->cur.on[e], tail.a[k]);
+			}
+			*r = (struct reshard){ OP_ALL_TO_ALL, tail, s->d[i], s->d[e], false, s->cur };
 			return true;
 		}
 	}
@@ -164,22 +185,41 @@ double shard_elements(const struct module *m, int nd, const dimid *d, const stru
 	return n;
 }
 
-static double step_seconds(const struct state *s, const struct reshard *r, const struct sharding *before,
-			   enum dtype dt)
+uint32_t step_axes(const struct reshard *r)
 {
 	uint32_t axes = 0;
 
-	if (r->code == OP_SHARD || r->code == OP_TO_PARTIAL)
-		return 0;
 	for (int i = 0; i < r->axes.n; i++)
 		axes |= 1u << r->axes.a[i];
-	double k = (double)group_size(s->m, axes);
+	return axes;
+}
+
+double step_bytes(const struct module *m, const struct reshard *r, enum dtype dt, double in, double out)
+{
+	double k = (double)group_size(m, step_axes(r));
+
+	return dtype_bytes(dt) * (r->code == OP_ALL_GATHER ? in * (k - 1) :
+				  r->code == OP_REDUCE_SCATTER ? out * (k - 1) :
+				  r->code == OP_ALL_TO_ALL ? out * (k - 1) / k : 2 * (k - 1) / k * in);
+}
+
+static bool is_sent(const struct reshard *r)
+{
+	return r->code != OP_SHARD && r->code != OP_TO_PARTIAL;
+}
+
+/* weighing: an all_reduce over several links is not emitted as it stands. */
+static double step_seconds(const struct state *s, const struct reshard *r, const struct sharding *before,
+			   enum dtype dt, bool weighing)
+{
 	double in = shard_elements(s->m, s->nd, s->d, before);
 	double out = shard_elements(s->m, s->nd, s->d, &r->sh);
-	double elements = r->code == OP_ALL_GATHER ? in * (k - 1) :
-			  r->code == OP_REDUCE_SCATTER ? out * (k - 1) :
-			  r->code == OP_ALL_TO_ALL ? out * (k - 1) / k : 2 * (k - 1) / k * in;
-	return comm_seconds(s->m, axes, elements * dtype_bytes(dt));
+
+	if (!is_sent(r))
+		return 0;
+	if (weighing && r->code == OP_ALL_REDUCE && s->nd)
+		return staged_seconds(s->m, step_axes(r), in * dtype_bytes(dt), 2);
+	return comm_seconds(s->m, step_axes(r), step_bytes(s->m, r, dt, in, out));
 }
 
 struct chain reshard_chain(const struct module *m, int nd, const dimid *d, enum dtype dt,
@@ -205,27 +245,30 @@ struct chain reshard_chain(const struct module *m, int nd, const dimid *d, enum 
 			return c;
 		}
 		c.n++;
-		double t = step_seconds(&s, r, &before, dt);
+		double t = step_seconds(&s, r, &before, dt, true);
 		c.seconds += t;
-		c.free &= r->code == OP_SHARD || r->code == OP_TO_PARTIAL;
+		c.free &= !is_sent(r);
 	}
 	return c;
 }
 
-/* One thing sent, or gathers alone, can't be done better, unless what is gathered is then cut. */
-static bool may_be_better(const struct chain *c)
+/* One thing sent, or gathers alone, can't be done better, unless what is gathered is then cut, or links differ.
+ * Of a scalar it is all latency. */
+static bool may_be_better(const struct module *m, int nd, const struct chain *c)
 {
 	int sent = 0, gathers = 0;
+	uint32_t axes = 0;
 	bool cut = false;
 
 	for (int i = 0; i < c->n; i++) {
 		bool gather = c->step[i].code == OP_ALL_GATHER;
 
 		gathers += gather;
-		sent += c->step[i].code != OP_SHARD && c->step[i].code != OP_TO_PARTIAL;
+		sent += is_sent(&c->step[i]);
+		axes |= is_sent(&c->step[i]) ? step_axes(&c->step[i]) : 0;
 		cut |= gathers && c->step[i].code == OP_SHARD;
 	}
-	return c->seconds < 1e30 && (cut || (sent > 1 && gathers < sent));
+	return c->seconds < 1e30 && (cut || (sent > 1 && gathers < sent) || (nd && several_links(m, axes)));
 }
 
 struct chain reshard_best(const struct module *m, int nd, const dimid *d, enum dtype dt,
@@ -233,16 +276,17 @@ struct chain reshard_best(const struct module *m, int nd, const dimid *d, enum d
 {
 	struct chain c = reshard_chain(m, nd, d, dt, src, dst);
 
-	if (!may_be_better(&c))
+	if (may_be_better(m, nd, &c))
+		reroute(m, nd, d, dt, src, dst, &c);
+	if (c.seconds >= 1e30)
 		return c;
-	reroute(m, nd, d, dt, src, dst, &c);
 	c.seconds = 0;
 	c.free = true;
 	for (int i = 0; i < c.n; i++) {
 		struct state s = { m, nd, d, dst, c.step[i].sh };
 
-		c.seconds += step_seconds(&s, &c.step[i], i ? &c.step[i - 1].sh : src, dt);
-		c.free &= c.step[i].code == OP_SHARD || c.step[i].code == OP_TO_PARTIAL;
+		c.seconds += step_seconds(&s, &c.step[i], i ? &c.step[i - 1].sh : src, dt, false);
+		c.free &= !is_sent(&c.step[i]);
 	}
 	return c;
 }

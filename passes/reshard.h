@@ -29,6 +29,9 @@ struct chain reshard_best(const struct module *m, int nd, const dimid *d, enum d
 /* Puts a cheaper chain in place of *c if there is one (reroute.c); its seconds and free are then to be set. */
 void reroute(const struct module *m, int nd, const dimid *d, enum dtype dt, const struct sharding *src,
 	     const struct sharding *dst, struct chain *c);
+uint32_t step_axes(const struct reshard *r);
+/* What a rank sends in a step from `in` to `out` elements. */
+double step_bytes(const struct module *m, const struct reshard *r, enum dtype dt, double in, double out);
 double shard_elements(const struct module *m, int nd, const dimid *d, const struct sharding *sh);
 
 #endif

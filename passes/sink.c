@@ -64,10 +64,7 @@ static struct sharding forecast(struct part *p, const struct value *v)
 static double reduce_seconds(struct part *p, const struct value *v, uint32_t axes)
 {
 	struct sharding sh = forecast(p, v);
-	double k = (double)group_size(p->m, axes);
-	double n = shard_elements(p->m, v->nd, v->d, &sh) * dtype_bytes(v->dt);
-
-	return comm_seconds(p->m, axes, 2 * (k - 1) / k * n);
+	return staged_seconds(p->m, axes, shard_elements(p->m, v->nd, v->d, &sh) * dtype_bytes(v->dt), 2);
 }
 
 /* Is the sum `op` reduced over these axes whatever becomes of its operand v? */

@@ -249,7 +249,8 @@ static const char *reason(struct part *p, const struct value *v, const struct re
 	const char *who = reader_name(p, v);
 	bool self = p->reader && p->reader == v->def, late = p->scope->b.phase == EPILOGUE;
 
-	if (late && info_of(p, v)->gated && r->code == OP_REDUCE_SCATTER)
+	if (late && info_of(p, v)->gated && r->code == OP_REDUCE_SCATTER &&
+	    axes_has(&info_of(p, v)->gate.on[dim_pos(v, r->dim)], r->axes.a[0]))
 		return arena_printf(mem, "its optimizer state is split by %s", dim_name(p, r->dim));
 	if (late && info_of(p, v)->gated)
 		return "each rank saw a part of what it depends on";

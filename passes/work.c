@@ -406,9 +406,8 @@ static double pending_seconds(struct part *p, const struct value *v, const struc
 
 		if (time >= 0)
 			axes &= ~(1u << time);
-		double k = (double)group_size(m, axes);
 		if (axes)
-			t += comm_seconds(m, axes, n * (k - 1) / k);
+			t += staged_seconds(m, axes, n, 1);
 	}
 	return t;
 }

@@ -28,12 +28,15 @@ same_ops() { # A B
 
 compiled layers-12-ranks-8 --mesh dp=2,tp=4 --set batch=16384,layers=12 &&
 	compiled layers-96-ranks-8 --mesh dp=2,tp=4 --set batch=16384,layers=96 &&
+	compiled layers-96-ranks-64 --mesh dp=16,tp=4 --set batch=16384,layers=96 &&
 	compiled layers-12-ranks-4096 --mesh dp=1024,tp=4 --set batch=16384,layers=12 &&
 	compiled layers-96-ranks-4096 --mesh dp=1024,tp=4 --set batch=16384,layers=96 || finish
 same_size layers-12-ranks-8 layers-96-ranks-8 1
 same_ops layers-12-ranks-8 layers-96-ranks-8
 same_size layers-12-ranks-4096 layers-96-ranks-4096 1
 same_ops layers-12-ranks-4096 layers-96-ranks-4096
-# More ranks: other collectives may be cheaper for a gradient, but no more of anything else.
-same_size layers-96-ranks-8 layers-96-ranks-4096 2
+# More ranks: other collectives may be cheaper for a gradient, but no more of anything else. On more than one
+# node a reduction is in parts, one for each link.
+same_size layers-96-ranks-64 layers-96-ranks-4096 3
+same_size layers-96-ranks-8 layers-96-ranks-4096 20
 finish

@@ -149,10 +149,14 @@ static const struct {
 
 struct sizes {
 	int batch, seq, vocab, embed, heads, head, ff;
+	int node; /* ranks that share the inner of two links; 0: one link */
 };
-static const struct sizes small = { 4, 8, 16, 8, 4, 2, 32 };
-static const struct sizes odd = { 4, 8, 17, 8, 6, 2, 10 };
-static const struct sizes large = { 64, 4096, 131072, 4096, 32, 128, 16384 };
+static const struct sizes small = { 4, 8, 16, 8, 4, 2, 32, 0 };
+static const struct sizes odd = { 4, 8, 17, 8, 6, 2, 10, 0 };
+static const struct sizes large = { 64, 4096, 131072, 4096, 32, 128, 16384, 0 };
+/* 20000 params, all of which 16 divides. */
+static const struct sizes nodes = { 16, 16, 16, 16, 16, 8, 32, 8 };
+static const struct sizes large_nodes = { 64, 4096, 131072, 4096, 32, 128, 16384, 8 };
 
 /* The text of the model on a mesh, "dp=2 tp=2", with arrows, "batch -> dp; heads, ff -> tp". */
 static char *text_of(struct arena *mem, const struct sizes *z, const char *mesh, const char *arrows)
@@ -163,7 +167,7 @@ static char *text_of(struct arena *mem, const struct sizes *z, const char *mesh,
 	for (const char *s = mesh; *s; s += strcspn(s, " "), s += *s == ' ')
 		text_put(&t, "mesh %.*s\n", (int)strcspn(s, " "), s);
 	text_put(&t, "hardware \"h100\" fp32=6e14 bf16=6e14 memory=8e10 bandwidth=3.35e12 "
-		     "link=nv:0:450000000000:1e-05\n");
+		     "link=nv:%d:450000000000:1e-05%s\n", z->node, z->node ? " link=net:0:50000000000:2e-05" : "");
 	text_put(&t, "dim batch=%d\ndim seq=%d\ndim ctx=%d\ndim vocab=%d\ndim embed=%d\ndim heads=%d\ndim head=%d\n"
 		     "dim ff=%d\ndim layers=2\n", z->batch, z->seq, z->seq, z->vocab, z->embed, z->heads, z->head, z->ff);
 	text_put(&t, "buffer @\"tokens\" input int[batch, seq] tokens=%d\n", z->vocab);
@@ -342,7 +346,34 @@ static const struct {
 	  "reduce_scatter dp 508, all_gather dp 908, all_reduce cp 444, reduce_scatter cp 128, all_gather cp 128, "
 	  "all_reduce tp 16, reduce_scatter tp 320, all_gather tp 320, all_reduce cp.tp 84" },
 	{ "h vocab 17, heads 6, ff 10", "tp=4", TP, 3840 + 96, 12, 3, "all_reduce tp 3936" },
+	/* on nodes of 8. An all_reduce of 20000: 7/8 in, twice half of an eighth out, 7/8 in */
+	{ "l dp16", "dp=16", DP, 2 * 17500 + 2500, 108, 3.75,
+	  "all_reduce dp 2500, reduce_scatter dp 17500, all_gather dp 17500" },
+	{ "l z1 dp16", "dp=16", DP ";optimizer -> dp", 2 * (17500 + 1250), 144, 5.625,
+	  "reduce_scatter dp 1250, all_gather dp 1250, reduce_scatter dp 17500, all_gather dp 17500" },
+	{ "l z2 dp16", "dp=16", DP ";grads -> dp", 2 * (17500 + 1250), 144, 5.625,
+	  "reduce_scatter dp 1250, all_gather dp 1250, reduce_scatter dp 17500, all_gather dp 17500" },
+	/* backward gathers 16184 of them again */
+	{ "l z3 dp16", "dp=16", DP ";params -> dp", 54840, 176, 5.625,
+	  "reduce_scatter dp 1250, all_gather dp 2406, reduce_scatter dp 17500, all_gather dp 33684" },
+	/* whichever is named first */
+	{ "l z1 do.di", "do=2 di=8", "batch -> do.di;optimizer -> do.di", 2 * (17500 + 1250), 144, 5.625,
+	  "reduce_scatter do 1250, all_gather do 1250, reduce_scatter di 17500, all_gather di 17500" },
+	{ "l z1 di.do", "do=2 di=8", "batch -> do.di;optimizer -> di.do", 2 * (17500 + 1250), 144, 5.625,
+	  "reduce_scatter do 1250, all_gather do 1250, reduce_scatter di 17500, all_gather di 17500" },
+	{ "l z3 HSDP inside", "do=2 di=8", "batch -> do.di;params -> di", 53684, 124, 5.5,
+	  "all_reduce do 2500, reduce_scatter di 17500, all_gather di 33684" },
+	{ "l z3 HSDP outside", "do=2 di=8", "batch -> do.di;params -> do", 46892, 160, 4.75,
+	  "all_reduce do 36, reduce_scatter do 1232, all_gather do 19248, reduce_scatter di 17500, all_gather di 8876" },
+	/* dp: two of each tp group on a node, on two nodes */
+	{ "l z1 dp4 tp4", "dp=4 tp=4", DP ";" TP ";optimizer -> dp", 23592, 156, 5.25,
+	  "reduce_scatter dp 1340, all_gather dp 1340, reduce_scatter dp 2680, all_gather dp 2680, all_reduce tp 15552" },
 };
+
+static const struct sizes *sizes_of(const char *name)
+{
+	return name[0] == 'h' ? &odd : name[0] == 'l' ? &nodes : &small;
+}
 
 static void rows(void **state)
 {
@@ -352,7 +383,7 @@ static void rows(void **state)
 	printf("%-26s %9s %9s %6s %6s  scalars  by axis\n", "case", "expected", "measured", "number", "");
 	for (size_t i = 0; i < LEN(table); i++) {
 		struct arena *mem = arena_new();
-		const char *text = text_of(mem, table[i].name[0] == 'h' ? &odd : &small, table[i].mesh, table[i].arrows);
+		const char *text = text_of(mem, sizes_of(table[i].name), table[i].mesh, table[i].arrows);
 		struct module *m = compile(mem, text, false), *one = compile(mem, text, true);
 		struct sent s = count(mem, m);
 		double norm, want_norm, loss = loss_of(mem, m, &norm), want = loss_of(mem, one, &want_norm);
@@ -418,8 +449,10 @@ static void sizes_do_not_matter(void **state)
 		struct arena *mem = arena_new();
 
 		print_message("%s\n", table[i].name);
-		assert_string_equal(decisions(mem, &small, table[i].mesh, table[i].arrows),
-				    decisions(mem, &large, table[i].mesh, table[i].arrows));
+		const struct sizes *z = sizes_of(table[i].name);
+
+		assert_string_equal(decisions(mem, z->node ? z : &small, table[i].mesh, table[i].arrows),
+				    decisions(mem, z->node ? &large_nodes : &large, table[i].mesh, table[i].arrows));
 		arena_free(mem);
 	}
 }
