@@ -82,8 +82,8 @@ static json_t *comm_json(struct session *s, const struct module *m)
 	json_t *list = json_array();
 
 	for (int i = 0; i < n; i++)
-		json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I, s:s}", "op", rows[i].name, "axis",
-					      rows[i].axis, "count", (json_int_t)rows[i].count, "bytes",
+		json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:s}", "op", rows[i].name,
+					      "axis", rows[i].axis, "link", rows[i].link, "count", (json_int_t)rows[i].count, "bytes",
 					      (json_int_t)rows[i].bytes, "why", rows[i].why ? rows[i].why : ""));
 	return list;
 }
@@ -124,7 +124,7 @@ static const char *amount(struct arena *mem, double x, const char *unit)
 
 static bool alike(const struct comm_row *a, const struct comm_row *b)
 {
-	return a->op == b->op && a->axes == b->axes && a->at.file == b->at.file && a->at.line == b->at.line;
+	return a->op == b->op && streq(a->axis, b->axis) && streq(a->link, b->link) && a->at.file == b->at.file && a->at.line == b->at.line;
 }
 
 /* "all_gather of h over tp: q needs seq whole (f:1)" without what the row says already. */
@@ -139,7 +139,15 @@ static const char *short_why(struct arena *mem, const struct comm_row *row)
 	return arena_printf(mem, "%.*s: %s", (int)(cut - why - (ptrdiff_t)skip), why + skip, cut + strlen(over));
 }
 
-/* Rows of one op, axis and line are one: the optimizer's are as many as there are params. */
+/* With a column for the link if the hardware has several. */
+static void print_row(const struct module *m, FILE *out, const char *op, const char *axis, const char *link)
+{
+	fprintf(out, "%-15s %-8s ", op, axis);
+	if (m->hw.nlink > 1)
+		fprintf(out, "%-7s ", link);
+}
+
+/* Rows of one op, axis, link and line are one: the optimizer's are as many as there are params. */
 void print_comm(struct session *s, const struct module *m, FILE *out)
 {
 	int n;
@@ -151,7 +159,8 @@ void print_comm(struct session *s, const struct module *m, FILE *out)
 		fputs("no collectives\n", out);
 		return;
 	}
-	fprintf(out, "%-15s %-8s %7s %12s  %s\n", "collective", "axis", "count", "bytes", "why");
+	print_row(m, out, "collective", "axis", "link");
+	fprintf(out, "%7s %12s  %s\n", "count", "bytes", "why");
 	for (int i = 0; i < n; i++) {
 		double count = 0, bytes = 0;
 		int more = -1;
@@ -167,13 +176,14 @@ void print_comm(struct session *s, const struct module *m, FILE *out)
 		}
 		if (done[i])
 			continue;
-		fprintf(out, "%-15s %-8s %7.0f %12.0f  %s", rows[i].name, rows[i].axis, count, bytes,
-			short_why(s->mem, &rows[i]));
+		print_row(m, out, rows[i].name, rows[i].axis, rows[i].link);
+		fprintf(out, "%7.0f %12.0f  %s", count, bytes, short_why(s->mem, &rows[i]));
 		if (more)
 			fprintf(out, "; and %d more", more);
 		fputc('\n', out);
 	}
-	fprintf(out, "%-15s %-8s %7s %12.0f  sent by a rank in a step\n", "all", "", "", total);
+	print_row(m, out, "all", "", "");
+	fprintf(out, "%7s %12.0f  sent by a rank in a step\n", "", total);
 }
 
 static int explain_text(struct session *s, const struct module *m, const struct flops *f, const struct memory *x)

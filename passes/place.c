@@ -211,7 +211,7 @@ static void cuts_of_links(const struct module *m, struct cuts *c, int most)
 		for (int u = (int)m->mesh.n - 1; u >= 0 && most > 0; u--) {
 			int size = m->mesh.at[u].size;
 
-			if (in->group % (stride * size))
+			if (in->group % (stride * size) && u != m->pipe.user)
 				most -= cut_at_link(c, u, size, stride, in->group);
 			stride *= size;
 		}
