@@ -10,7 +10,6 @@
 #   R73 R115 R116, H, I         estimates of time and memory
 #   R77, all of L               checkpoints and resuming
 #   R80 R110                    recompute is read and does nothing yet (R74 has the masks)
-#   R94 R95 zigzag              `order = zigzag` is refused: the split is contiguous
 #   R113                        no search for plans
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
@@ -316,11 +315,13 @@ expect "R71 balance of the whole batch, microbatches" 1 "$PTC" check --evaluator
 # -- G: random numbers --
 
 # -1 where the mask kept the weight, 1 where it did not.
-for mesh in dp=1 dp=2 dp=4 cp=2 cp=4 tp=2 tp=4 dp=2,cp=2,tp=2 dp=3,tp=3; do
+for mesh in dp=1 dp=2 dp=4 cp=2 cp=4 tp=2 tp=4 dp=2,cp=2,tp=2 dp=3,tp=3 \
+	"cp=2 --plan zigzag" "dp=2,cp=4,tp=2 --plan zigzag"; do
+	# shellcheck disable=SC2086
 	train "R76 masks" 1 mask "x=$TMP/ones.bin" --mesh $mesh || continue
 	sha256sum <"$TMP/new"
 done | sort | uniq -c | awk '{ print $1 }' >"$TMP/hashes"
-equal "R76 one mask for all meshes" "$(cat "$TMP/hashes")" 9
+equal "R76 one mask for all meshes" "$(cat "$TMP/hashes")" 11
 if train "R76 masks" 1 mask "x=$TMP/ones.bin" --mesh dp=2; then
 	param "$TMP/new" w >"$TMP/mask"
 	equal "R76 two shards have different masks" \
@@ -350,6 +351,12 @@ while [ $n -lt 20 ]; do
 	train "R79 initial params" 0 init "x=$TMP/ones.bin" --mesh dp=$a,ep=$b,tp=$c $plan && sha256sum <"$TMP/new"
 done | sort | uniq -c | awk '{ print $1 }' >"$TMP/hashes"
 equal "R79 one hash for 20 meshes" "$(cat "$TMP/hashes")" 20
+train "R79 initial params" 0 init "x=$TMP/ones.bin" && cp "$TMP/new" "$TMP/first" &&
+	train "R79 initial params" 0 init "x=$TMP/ones.bin" --mesh dp=2,ep=3,tp=2 --plan order &&
+	equal "R79 the same in zigzag order" "$(sha256sum <"$TMP/new")" "$(sha256sum <"$TMP/first")"
+train "R79 params of another seed" 0 init "x=$TMP/ones.bin" --seed 9 && cp "$TMP/new" "$TMP/first" &&
+	train "R79 loaded" 0 init "x=$TMP/ones.bin" --init "$TMP/first" --mesh ep=2,tp=3 --plan order &&
+	equal "R79 loaded in zigzag order" "$(sha256sum <"$TMP/new")" "$(sha256sum <"$TMP/first")"
 train "R79 initial params" 0 init "x=$TMP/ones.bin" --mesh ep=5 &&
 	equal "R79 shards differ" "$(param "$TMP/new" b | tr ' ' '\n' | sort | uniq -d | wc -l)" 0
 
@@ -358,8 +365,12 @@ train "R79 initial params" 0 init "x=$TMP/ones.bin" --mesh ep=5 &&
 both "R94 ring, contiguous" m0 --plan ring --mesh cp=4
 same "R94 gathered keys" m0 --mesh cp=4
 same "R94 split keys" m0 --plan split --mesh cp=4
-skip "R94 zigzag" "order = zigzag is not supported yet"
+for mesh in cp=2 cp=4 dp=2,cp=2,tp=2; do both "R94 zigzag" m0 --plan zigzag --mesh $mesh; done
+both "R94 zigzag, all that looks at an index" order --mesh cp=3,dp=2
+both "R94 zigzag, experts, convolution, scatter" ops --plan zigzag --mesh cp=2
+same "R94 zigzag, all that looks at an index" order --mesh cp=2,tp=3
 same "R95 window 3 and full, documents of 4 and 8" m0 --mesh cp=2 --set seq=12,reach=3,cut=4
+both "R95 window 3 and full, zigzag" m0 --plan zigzag --mesh cp=3 --set seq=12,reach=3,cut=4
 same "R95 window 3 and full, ring" m0 --plan ring --mesh cp=4 --set seq=12,reach=3,cut=4
 same "R95 window 3 and full, Ulysses" m0 --plan ulysses --mesh cp=2,dp=2 --set seq=12,reach=3,cut=4
 

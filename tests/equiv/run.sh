@@ -78,6 +78,13 @@ gpt   --mesh dp=2,tp=2 --plan params
 gpt   --mesh dp=3 --plan params --set microbatches=2,batch=6
 gpt   --mesh dp=2,cp=2 --plan context
 gpt   --mesh cp=2,tp=2 --plan context --set seq=7
+# an early and a late part of the sequence on each rank
+gpt   --mesh cp=4 --plan zigzag
+gpt   --mesh dp=2,cp=2,tp=2 --plan zigzag --set microbatches=2
+gpt   --mesh dp=2,cp=3,tp=2 --plan zigzag --set seq=18,microbatches=2,masked=1
+gpt   --mesh dp=2,cp=2 --plan zigzag3
+llama --mesh dp=2,cp=2,tp=2 --plan zigzag
+llama --mesh cp=3,tp=4 --plan zigzag --set seq=12
 gpt   --mesh dp=2,cp=2 --plan ulysses
 gpt   --mesh cp=4 --plan ulysses
 # rings and split keys: caps, biases, masks, windows, dropout, another text, over two axes, with the others;
