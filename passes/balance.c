@@ -1,0 +1,330 @@
+/* passes/balance.c - one stage a chunk: exact. For a bound on time each stage takes as many iterations
+ * as it may; as time and memory grow with the range, the chain is used up if any cut does it. The
+ * least bound is found by halving. Several chunks a stage: two guesses, judged by simulation. */
+#include "passes/balance.h"
+
+#include <math.h>
+
+enum { HALVINGS = 60, CLIMB_CHUNKS = 24 };
+static const double tie = 1e-9; /* sums in another order */
+
+/* Sums over iterations 0 to i. */
+struct sums {
+	int n, chunks;
+	double *time, *kept, *fixed;
+	double first, last; /* time */
+	const struct chain *c;
+	const double *inflight;
+	double bytes;
+};
+
+static double piece_time(const struct piece *x)
+{
+	const double *k = x->seconds;
+
+	return k[ACT_F] + (k[ACT_I] + k[ACT_W] > k[ACT_B] ? k[ACT_I] + k[ACT_W] : k[ACT_B]);
+}
+
+static struct sums make_sums(struct arena *mem, const struct chain *c, int chunks)
+{
+	struct sums x = { .n = c->n, .chunks = chunks, .c = c, .first = piece_time(&c->first), .last = piece_time(&c->last) };
+
+	x.time = NEWN(mem, double, c->n + 1);
+	x.kept = NEWN(mem, double, c->n + 1);
+	x.fixed = NEWN(mem, double, c->n + 1);
+	for (int i = 0; i < c->n; i++) {
+		const struct piece none = { 0 }, *a = &c->iteration[i], *b = c->glue && i ? &c->glue[i] : &none;
+
+		x.time[i + 1] = x.time[i] + piece_time(a) + piece_time(b);
+		x.kept[i + 1] = x.kept[i] + a->bytes + b->bytes;
+		x.fixed[i + 1] = x.fixed[i] + a->fixed + b->fixed;
+	}
+	return x;
+}
+
+static double range_time(const struct sums *x, int g, int from, int to)
+{
+	return x->time[to] - x->time[from] + (g == 0 ? x->first : 0) + (g == x->chunks - 1 ? x->last : 0);
+}
+
+static bool range_fits(const struct sums *x, int g, int from, int to)
+{
+	double kept = x->kept[to] - x->kept[from], fixed = x->fixed[to] - x->fixed[from];
+
+	if (g == 0)
+		kept += x->c->first.bytes, fixed += x->c->first.fixed;
+	if (g == x->chunks - 1)
+		kept += x->c->last.bytes, fixed += x->c->last.fixed;
+	return x->bytes <= 0 || fixed + kept * (x->inflight ? x->inflight[g] : 1) <= x->bytes * (1 + tie);
+}
+
+/* As far as each chunk may go. False if the bound is too small, or one chunk does not fit. */
+static bool reach(const struct sums *x, double bound, int *end)
+{
+	int at = 0;
+
+	for (int g = 0; g < x->chunks; g++) {
+		if (range_time(x, g, at, at) > bound || !range_fits(x, g, at, at))
+			return false;
+		int from = at;
+
+		while (at < x->n && range_time(x, g, from, at + 1) <= bound && range_fits(x, g, from, at + 1))
+			at++;
+		end[g] = at;
+	}
+	return at == x->n;
+}
+
+static double longest(const struct sums *x, const int *end)
+{
+	double most = 0;
+
+	for (int g = 0; g < x->chunks; g++) {
+		double t = range_time(x, g, g ? end[g - 1] : 0, end[g]);
+
+		most = t > most ? t : most;
+	}
+	return most;
+}
+
+static bool least_bound(struct arena *mem, const struct sums *x, double *bound)
+{
+	int *end = NEWN(mem, int, x->chunks);
+	double lo = 0, hi = x->time[x->n] + x->first + x->last;
+
+	hi *= 1 + tie;
+	if (!reach(x, hi, end))
+		return false;
+	*bound = longest(x, end);
+	for (int i = 0; i < HALVINGS && lo < *bound; i++) {
+		double mid = (lo + *bound) / 2;
+
+		if (reach(x, mid, end))
+			*bound = longest(x, end);
+		else
+			lo = mid;
+	}
+	return true;
+}
+
+/* best[g][i]: the least sum of squares of chunks g and on from iteration i, to[g][i] where g ends then. */
+static int *least_squares(struct arena *mem, const struct sums *x, double bound)
+{
+	int n = x->n, *end = NEWN(mem, int, x->chunks), *to = NEWN(mem, int, (int64_t)x->chunks * (n + 1));
+	double *best = NEWN(mem, double, n + 1), *next = NEWN(mem, double, n + 1), *swap;
+
+	for (int i = 0; i <= n; i++)
+		next[i] = i == n ? 0 : INFINITY;
+	for (int g = x->chunks - 1; g >= 0; g--) {
+		for (int i = 0; i <= n; i++) {
+			best[i] = INFINITY;
+			for (int k = i; k <= n; k++) {
+				double t = range_time(x, g, i, k), sum = t * t + next[k];
+
+				if (t > bound * (1 + tie) || !range_fits(x, g, i, k))
+					break;
+				if (isinf(best[i]) ? !isinf(sum) : sum < best[i] * (1 - tie)) {
+					best[i] = sum;
+					to[(int64_t)g * (n + 1) + i] = k;
+				}
+			}
+		}
+		swap = next, next = best, best = swap;
+	}
+	if (isinf(next[0]))
+		return NULL;
+	for (int g = 0, i = 0; g < x->chunks; g++)
+		i = end[g] = to[(int64_t)g * (n + 1) + i];
+	return end;
+}
+
+int *cut_even(struct arena *mem, const struct chain *c, int chunks, const double *inflight, double bytes)
+{
+	struct sums x = make_sums(mem, c, chunks);
+	double bound;
+
+	x.inflight = inflight;
+	x.bytes = bytes;
+	return least_bound(mem, &x, &bound) ? least_squares(mem, &x, bound) : NULL;
+}
+
+/* Pours so many drops over n grounds, each where it is lowest then. */
+static void pour(const double *ground, int n, int drops, double drop, int *got)
+{
+	for (int d = 0; d < n; d++)
+		got[d] = 0;
+	for (; drops > 0; drops--) {
+		int lowest = 0;
+
+		for (int d = 1; d < n; d++)
+			if (ground[d] + got[d] * drop < ground[lowest] + got[lowest] * drop - tie * drop)
+				lowest = d;
+		got[lowest]++;
+	}
+}
+
+/* Iterations of mean size for each chunk: over the stages, then on each over its chunks. */
+static int *find_shares(struct arena *mem, const struct sums *x, const struct schedule *s, double drop)
+{
+	double *ground = NEWN(mem, double, s->p), *low = NEWN(mem, double, s->v);
+	int *drops = NEWN(mem, int, s->p), *got = NEWN(mem, int, s->v), *share = NEWN(mem, int, x->chunks);
+
+	ground[schedule_stage(s, 0)] += x->first;
+	ground[schedule_stage(s, x->chunks - 1)] += x->last;
+	pour(ground, s->p, x->n, drop, drops);
+	for (int d = 0; d < s->p; d++) {
+		for (int i = 0; i < s->v; i++) {
+			int g = schedule_chunk(s, d, i);
+
+			low[i] = (g == 0 ? x->first : 0) + (g == x->chunks - 1 ? x->last : 0);
+		}
+		pour(low, s->v, drops[d], drop, got);
+		for (int i = 0; i < s->v; i++)
+			share[schedule_chunk(s, d, i)] = got[i];
+	}
+	return share;
+}
+
+int *cut_level(struct arena *mem, const struct chain *c, const struct schedule *s)
+{
+	struct sums x = make_sums(mem, c, s->p * s->v);
+	double drop = x.n ? x.time[x.n] / x.n : 0, until = 0;
+	int *end = NEWN(mem, int, x.chunks), *share = find_shares(mem, &x, s, drop), at = 0;
+
+	for (int g = 0; g < x.chunks; g++) {
+		until += share[g] * drop;
+		while (at < x.n && x.time[at + 1] - until < until - x.time[at] - tie * until)
+			at++;
+		end[g] = g == x.chunks - 1 ? x.n : at;
+	}
+	return end;
+}
+
+int *cut_given(struct arena *mem, const struct chain *c, int chunks, const int *count)
+{
+	int *end = NEWN(mem, int, chunks);
+	int64_t at = 0;
+
+	for (int g = 0; g < chunks; g++) {
+		at += count[g];
+		if (count[g] < 0 || at > c->n)
+			return NULL;
+		end[g] = (int)at;
+	}
+	return at == c->n ? end : NULL;
+}
+
+static void add_piece(struct chunk_cost *k, double *fixed, const struct piece *x)
+{
+	for (int i = 0; i < NACT; i++)
+		k->seconds[i] += x->seconds[i];
+	if (k->bytes + x->bytes > 0)
+		k->freed = (k->freed * k->bytes + x->freed * x->bytes) / (k->bytes + x->bytes);
+	k->bytes += x->bytes;
+	k->cut += x->cut;
+	*fixed += x->fixed;
+}
+
+struct costs cut_costs(struct arena *mem, const struct chain *c, const struct schedule *s, const int *end,
+		       const struct costs *like)
+{
+	struct costs costs = *like;
+	int chunks = s->p * s->v;
+	struct chunk_cost *chunk = NEWN(mem, struct chunk_cost, chunks);
+	struct stage_cost *stage = NEWN(mem, struct stage_cost, s->p);
+
+	for (int d = 0; d < s->p && like->stage; d++)
+		stage[d] = like->stage[d];
+	for (int g = 0; g < chunks; g++) {
+		double *fixed = &stage[schedule_stage(s, g)].bytes;
+
+		if (g == 0)
+			add_piece(&chunk[g], fixed, &c->first);
+		for (int i = g ? end[g - 1] : 0; i < end[g]; i++) {
+			add_piece(&chunk[g], fixed, &c->iteration[i]);
+			if (c->glue && i)
+				add_piece(&chunk[g], fixed, &c->glue[i]);
+		}
+		if (g == chunks - 1)
+			add_piece(&chunk[g], fixed, &c->last);
+		chunk[g].hop[0] = c->hop ? c->hop[end[g]][0] : 0;
+		chunk[g].hop[1] = c->hop && g ? c->hop[end[g - 1]][1] : 0;
+	}
+	costs.chunk = chunk;
+	costs.stage = stage;
+	return costs;
+}
+
+/* A judge of cuts: the same lists, other costs. */
+struct judge {
+	const struct chain *c;
+	const struct schedule *s;
+	const struct actions *list;
+	const struct costs *like;
+	double bytes;
+	struct balance best;
+};
+
+/* Takes the cut if it is better: one that fits before one that does not, then the faster. */
+static bool judge_cut(struct judge *j, int *end, const char *how)
+{
+	struct arena *mem = arena_new();
+	struct costs costs = cut_costs(mem, j->c, j->s, end, j->like);
+	struct run run = simulate(mem, j->s, j->list, &costs);
+	struct balance *b = &j->best, new = { end, how, run.seconds, true, b->simulations + 1 };
+	bool better;
+
+	for (int d = 0; d < j->s->p; d++)
+		new.fits &= j->bytes <= 0 || run.stage[d].bytes <= j->bytes * (1 + tie);
+	better = !b->end || (new.fits != b->fits ? new.fits : new.seconds < b->seconds * (1 - tie));
+	b->simulations++;
+	if (better)
+		*b = new;
+	arena_free(mem);
+	return better;
+}
+
+/* The best move of one iteration from a chunk to another, those between shift; while there is one. */
+static void climb(struct arena *mem, struct judge *j, int chunks)
+{
+	int *try = NEWN(mem, int, chunks), *from = NEWN(mem, int, chunks);
+	size_t size = (size_t)chunks * sizeof *try;
+
+	for (bool again = true; again;) {
+		again = false;
+		memcpy(from, j->best.end, size);
+		for (int a = 0; a < chunks; a++)
+			for (int b = 0; b < chunks; b++) {
+				if (a == b || from[a] == (a ? from[a - 1] : 0))
+					continue;
+				memcpy(try, from, size);
+				for (int g = a < b ? a : b; g < (a < b ? b : a); g++)
+					try[g] += a < b ? -1 : 1;
+				if (judge_cut(j, try, "climb")) {
+					try = NEWN(mem, int, chunks);
+					again = true;
+				}
+			}
+	}
+}
+
+struct balance balance_chain(struct arena *mem, const struct chain *c, const struct schedule *s,
+			     const struct costs *like, double bytes)
+{
+	struct judge j = { .c = c, .s = s, .list = schedule_expand(mem, s), .like = like, .bytes = bytes };
+	int chunks = s->p * s->v, *even;
+	double *inflight = NEWN(mem, double, s->p);
+
+	for (int d = 0; d < s->p; d++)
+		inflight[d] = schedule_inflight(s, d);
+	even = s->v == 1 ? cut_even(mem, c, chunks, inflight, bytes) : cut_even(mem, c, chunks, NULL, 0);
+	if (!even)
+		return j.best;
+	judge_cut(&j, even, "even");
+	if (s->v == 1)
+		return j.best;
+	judge_cut(&j, cut_level(mem, c, s), "level");
+	if (chunks <= CLIMB_CHUNKS)
+		climb(mem, &j, chunks);
+	return j.best;
+}
