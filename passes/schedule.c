@@ -63,27 +63,6 @@ int schedule_chunk(const struct schedule *s, int stage, int i)
 	return -1;
 }
 
-const char *schedule_refused(struct arena *mem, const struct schedule *s)
-{
-	const char *name = kinds[s->kind].name;
-
-	if (s->p < 1 || s->v < 1 || s->m < 1 || s->group < 0 || s->warm_extra < 0)
-		return arena_printf(mem, "'%s' with %d stages, %d chunks a stage, %d microbatches", name, s->p, s->v, s->m);
-	if ((int64_t)s->p * s->v > UINT16_MAX)
-		return arena_printf(mem, "%lld chunks, at most %d", (long long)s->p * s->v, UINT16_MAX);
-	if ((int64_t)s->p * s->v * s->m > 1 << 26 || s->group > 1 << 26 || s->warm_extra > 1 << 26)
-		return arena_printf(mem, "%d stages of %d chunks with %d microbatches are too many actions", s->p, s->v, s->m);
-	if (s->kind == SCHED_LIST && !s->list)
-		return "a schedule without its lists";
-	if (s->list)
-		return NULL;
-	if (s->kind == SCHED_ZB_V && s->v != 2)
-		return arena_printf(mem, "'zb_v' has 2 chunks a stage, not %d", s->v);
-	if (s->v > 1 && s->kind != SCHED_GPIPE && s->kind != SCHED_INTERLEAVED && s->kind != SCHED_ZB_V)
-		return arena_printf(mem, "'%s' has 1 chunk a stage, not %d: use interleaved", name, s->v);
-	return NULL;
-}
-
 /* Groups of interleaved: as many as have at least `group` (p) microbatches each, of sizes that
  * differ by one at most. A short last group would deadlock. */
 struct groups {
@@ -97,6 +76,38 @@ static struct groups find_groups(const struct schedule *s)
 	if (n < 1)
 		n = 1;
 	return (struct groups){ n, (int)ceil_div(s->m, n) };
+}
+
+/* Fewest microbatches in flight with which the count form can go on: interleaved must get a
+ * microbatch of its first group to its last chunk; zb_v's pattern is what it is. */
+static int least_inflight(const struct schedule *s)
+{
+	if (s->kind == SCHED_ZB_V)
+		return s->p < s->m ? s->p : s->m;
+	return s->v == 1 ? 1 : (int)ceil_div((int64_t)(s->v - 1) * (s->kind == SCHED_GPIPE ? s->m : find_groups(s).largest) + 1, s->v);
+}
+
+const char *schedule_refused(struct arena *mem, const struct schedule *s)
+{
+	const char *name = kinds[s->kind].name;
+
+	if (s->p < 1 || s->v < 1 || s->m < 1 || s->group < 0 || s->warm_extra < 0 || s->inflight < 0)
+		return arena_printf(mem, "'%s' with %d stages, %d chunks a stage, %d microbatches", name, s->p, s->v, s->m);
+	if ((int64_t)s->p * s->v > UINT16_MAX)
+		return arena_printf(mem, "%lld chunks, at most %d", (long long)s->p * s->v, UINT16_MAX);
+	if ((int64_t)s->p * s->v * s->m > 1 << 26 || s->group > 1 << 26 || s->warm_extra > 1 << 26)
+		return arena_printf(mem, "%d stages of %d chunks with %d microbatches are too many actions", s->p, s->v, s->m);
+	if (s->kind == SCHED_LIST && !s->list)
+		return "a schedule without its lists";
+	if (s->list)
+		return NULL;
+	if (s->kind == SCHED_ZB_V && s->v != 2)
+		return arena_printf(mem, "'zb_v' has 2 chunks a stage, not %d", s->v);
+	if (s->v > 1 && s->kind != SCHED_GPIPE && s->kind != SCHED_INTERLEAVED && s->kind != SCHED_ZB_V)
+		return arena_printf(mem, "'%s' has 1 chunk a stage, not %d: use interleaved", name, s->v);
+	if (s->inflight && s->inflight < least_inflight(s))
+		return arena_printf(mem, "'%s' needs %d microbatches in flight, not %d", name, least_inflight(s), s->inflight);
+	return NULL;
 }
 
 static int group_start(const struct schedule *s, int groups, int i)
@@ -130,16 +141,24 @@ static int64_t warm_up(const struct schedule *s, int stage)
 {
 	int64_t all = (int64_t)s->m * s->v, warm = (int64_t)kinds[s->kind].warm * (s->p - 1 - stage);
 
-	if (s->kind == SCHED_GPIPE)
-		return all;
 	warm += (int64_t)(s->v - 1) * find_groups(s).largest + (stage < s->p - 1 ? s->warm_extra : 0);
-	return warm < all ? warm : all;
+	if (s->kind == SCHED_GPIPE || warm > all)
+		warm = all;
+	return s->inflight && warm > (int64_t)s->inflight * s->v - 1 ? (int64_t)s->inflight * s->v - 1 : warm;
+}
+
+/* Weight halves that may wait: a stage's number, as far as there is room. */
+static int64_t find_lag(const struct schedule *s, int stage)
+{
+	int64_t room = (int64_t)s->inflight * s->v - 1 - warm_up(s, stage);
+
+	return s->inflight && room < stage ? room : stage;
 }
 
 static struct actions emit(struct arena *mem, const struct schedule *s, int stage)
 {
 	struct actions f = make_order(mem, s, stage, false), b = make_order(mem, s, stage, true), list = { 0 };
-	uint32_t nf = 0, nw = 0, warm = (uint32_t)warm_up(s, stage);
+	uint32_t nf = 0, nw = 0, warm = (uint32_t)warm_up(s, stage), lag = (uint32_t)find_lag(s, stage);
 	bool splits = kinds[s->kind].splits;
 
 	while (nf < warm)
@@ -148,7 +167,7 @@ static struct actions emit(struct arena *mem, const struct schedule *s, int stag
 		if (nf < f.n)
 			PUSH(mem, &list, f.at[nf++]);
 		PUSH(mem, &list, b.at[nb]);
-		for (; splits && nb + 1 - nw > (uint32_t)stage; nw++)
+		for (; splits && nb + 1 - nw > lag; nw++)
 			put(mem, &list, ACT_W, b.at[nw].chunk, b.at[nw].mb);
 	}
 	for (; splits && nw < b.n; nw++)
@@ -221,13 +240,29 @@ struct actions *schedule_expand(struct arena *mem, const struct schedule *s)
 	return list;
 }
 
+static int list_inflight(const struct actions *list)
+{
+	int held = 0, most = 0;
+
+	for (uint32_t i = 0; i < list->n; i++) {
+		enum action_kind kind = list->at[i].kind;
+
+		held += kind == ACT_F ? 1 : kind == ACT_I ? 0 : -1;
+		most = held > most ? held : most;
+	}
+	return most;
+}
+
 int schedule_inflight(const struct schedule *s, int stage)
 {
-	int64_t all = (int64_t)s->m * s->v, held = warm_up(s, stage) + 1;
+	int64_t all = (int64_t)s->m * s->v, held;
 
+	if (s->list)
+		return list_inflight(&s->list[stage]);
+	held = warm_up(s, stage) + 1;
 	if (s->kind == SCHED_ZB_V)
 		held = 2 * s->p;
 	else if (kinds[s->kind].splits)
-		held += stage;
+		held += find_lag(s, stage);
 	return (int)(held < all ? held : all);
 }

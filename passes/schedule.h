@@ -41,6 +41,7 @@ struct schedule {
 	int p, v, m;
 	int group;      /* interleaved: least microbatches that a chunk takes in a row; 0: p */
 	int warm_extra; /* more forwards before the first backward, on all stages but the last */
+	int inflight;   /* microbatches that a stage may hold at once; 0: what the kind needs to be fast */
 	/* Explicit, if list is set (kind then only says where it comes from): p lists, and the stage
 	 * of each chunk (NULL: by kind). */
 	const struct actions *list;
@@ -57,7 +58,7 @@ int schedule_chunk(const struct schedule *s, int stage, int i); /* i-th of the s
 const char *schedule_refused(struct arena *mem, const struct schedule *s);
 /* p lists. The schedule has not been refused. */
 struct actions *schedule_expand(struct arena *mem, const struct schedule *s);
-/* Chunk activations that the count form holds at once on a stage, if freed at B or W. */
+/* Most chunk activations that a stage may hold at once, if they are freed at B or W. */
 int schedule_inflight(const struct schedule *s, int stage);
 
 /* -- schedule_check.c -- */

@@ -304,6 +304,45 @@ static void any_size_is_a_step(void **state)
 	}
 }
 
+/* Fewer microbatches in flight: slower, never stuck, and never more. */
+static void limits_in_flight(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < SCHED_LIST; kind++)
+		for (int p = 1; p <= 5; p++)
+			for (int m = 1; m <= 2 * p + 3; m++)
+				for (int n = 1; n <= p + 2; n++) {
+					struct arena *mem = arena_new();
+					struct schedule s = { .kind = (enum schedule_kind)kind, .p = p, .v = 1, .m = m }, t;
+					double most = 0;
+
+					s.v = kind == SCHED_INTERLEAVED ? 2 + n % 2 : kind == SCHED_ZB_V ? 2 : kind == SCHED_GPIPE ? 1 + n % 2 : 1;
+					t = s;
+					t.inflight = n;
+					if (!schedule_refused(mem, &t)) {
+						struct run r = run_equal(mem, &t, 1, 1), free = run_equal(mem, &s, 1, 1);
+
+						for (int d = 0; d < p; d++) {
+							most = fmax(most, free.stage[d].peak);
+							assert_true(r.stage[d].peak <= n);
+							assert_true(r.stage[d].peak * s.v <= schedule_inflight(&t, d) + 1e-9);
+						}
+						assert_true(r.seconds > free.seconds - 1e-9);
+						if (n >= most)
+							NEAR(r.seconds, free.seconds);
+					} else {
+						assert_true(s.v > 1); /* with one chunk a stage one is enough */
+					}
+					arena_free(mem);
+				}
+	struct arena *mem = arena_new();
+	assert_string_equal(schedule_refused(mem, &(struct schedule){ .kind = SCHED_INTERLEAVED, .p = 4, .v = 2, .m = 8, .inflight = 2 }),
+			    "'interleaved' needs 3 microbatches in flight, not 2");
+	assert_string_equal(schedule_refused(mem, &(struct schedule){ .kind = SCHED_ZB_V, .p = 4, .v = 2, .m = 8, .inflight = 3 }),
+			    "'zb_v' needs 4 microbatches in flight, not 3");
+	arena_free(mem);
+}
+
 static void names_and_limits(void **state)
 {
 	(void)state;
@@ -346,6 +385,8 @@ static void csv_round_trips(void **state)
 			for (int g = 0; g < s.p * s.v; g++)
 				assert_int_equal(schedule_stage(&back, g), schedule_stage(&s, g));
 			check_expanded(mem, &back, schedule_expand(mem, &back));
+			for (int d = 0; d < s.p; d++)
+				assert_true(schedule_inflight(&back, d) <= schedule_inflight(&s, d));
 			schedule_write_csv(&again, &back, schedule_expand(mem, &back));
 			assert_string_equal(t.s, again.s);
 			arena_free(mem);
@@ -456,6 +497,7 @@ int main(void)
 		cmocka_unit_test(zb_h1_with_unequal_halves),
 		cmocka_unit_test(a_short_last_group_deadlocks),
 		cmocka_unit_test(any_size_is_a_step),
+		cmocka_unit_test(limits_in_flight),
 		cmocka_unit_test(names_and_limits),
 		cmocka_unit_test(csv_round_trips),
 		cmocka_unit_test(csv_of_pytorch),
