@@ -48,20 +48,27 @@ static double ready(const struct clock *k, const struct action *a)
 	return k->end[dir][(int64_t)from * k->s->m + a->mb] + hop;
 }
 
-/* The queue whose head is ready first, or, of those ready at t, the one the rule prefers. */
-static struct queue *find_head(const struct clock *k, struct queue *queues, double t, double *when)
+/* A forward needs room. Where chunks have queues of their own the last one keeps some: without it
+ * nothing that is held could be let go. */
+static bool has_room(const struct clock *k, const struct clock_stage *x, int queue, const struct action *a)
 {
-	bool chunk1 = k->rule == CLOCK_CHUNK1_FIRST && queues[0].list.n && queues[0].list.at[0].kind == ACT_F;
+	return a->kind != ACT_F || x->held < x->limit - (queue < k->queues - 1);
+}
+
+/* The queue whose head the rule prefers of those ready at t; when: the first may be so, INFINITY: not yet. */
+static struct queue *find_head(const struct clock *k, const struct clock_stage *x, struct queue *queues, double t, double *when)
+{
 	struct queue *best = NULL;
 
 	*when = INFINITY;
 	for (int i = 0; i < k->queues; i++) {
 		struct queue *q = &queues[i];
 		const struct action *a = head(q);
-		double at = a ? ready(k, a) : INFINITY;
+		double at = a && has_room(k, x, i, a) ? ready(k, a) : INFINITY;
+		bool later = k->rule == CLOCK_CHUNK1_FIRST && a && a->kind == ACT_F;
 
 		*when = at < *when ? at : *when;
-		if (at <= t && (!best || chunk1 || a->mb <= head(best)->mb))
+		if (at <= t && (!best || later || a->mb <= head(best)->mb))
 			best = q;
 	}
 	return best;
@@ -71,9 +78,9 @@ static void find_next(struct clock *k, struct clock_stage *x)
 {
 	double f, b, first;
 
-	find_head(k, x->f, -1, &f);
-	find_head(k, x->b, -1, &b);
-	first = x->held < x->limit && f < b ? f : b;
+	find_head(k, x, x->f, -1, &f);
+	find_head(k, x, x->b, -1, &b);
+	first = f < b ? f : b;
 	x->next = head(&x->w) || first < x->free ? x->free : first;
 }
 
@@ -100,8 +107,7 @@ static void decide(struct clock *k, int d)
 {
 	struct clock_stage *x = &k->stage[d];
 	double when;
-	struct queue *f = x->held < x->limit ? find_head(k, x->f, x->next, &when) : NULL;
-	struct queue *b = find_head(k, x->b, x->next, &when);
+	struct queue *f = find_head(k, x, x->f, x->next, &when), *b = find_head(k, x, x->b, x->next, &when);
 	struct queue *q = f && b ? (x->after_f || k->rule != CLOCK_STRICT ? b : f) : f ? f : b ? b : &x->w;
 	struct action a = q->list.at[q->next++];
 	int to = a.chunk + (a.kind == ACT_F ? 1 : -1);

@@ -401,6 +401,7 @@ static void csv_of_pytorch(void **state)
 	static const char comms[] = "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD\n"
 				    "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n\n";
 	static const char pairs[] = "0F0,0F1,(0F2;0B0)OVERLAP_F_B,0B1,0B2\n1F0,1B0,\"1F1\", 1B1 ,(1F2;1B2)OVERLAP_F_B\n";
+	static const char blocks[] = "0F0,1F0,,,1B0,0B0\n,,2F0,3F0,3B0,2B0\n";
 	struct arena *mem = arena_new();
 	struct schedule s;
 	struct schedule_fault fault;
@@ -416,6 +417,16 @@ static void csv_of_pytorch(void **state)
 	assert_int_equal(s.m, 3);
 	assert_int_equal(s.list[0].at[2].kind, ACT_F);
 	assert_int_equal(s.list[0].at[3].kind, ACT_B);
+	/* Chunks may lie as they like: here neighbours on one stage. */
+	assert_true(schedule_read_csv(mem, blocks, strlen(blocks), &s, &fault));
+	assert_int_equal(s.v, 2);
+	assert_int_equal(schedule_stage(&s, 1), 0);
+	assert_int_equal(schedule_chunk(&s, 1, 1), 3);
+	struct costs c = equal_costs(mem, &s, 1, 1, 1, .1);
+	struct run r = simulate(mem, &s, s.list, &c);
+	assert_int_equal(r.channels, 2);
+	NEAR(r.seconds, 2 * 3 + .2);
+	NEAR(r.seconds, oracle(mem, &s, s.list, &c, CHANNELS, RECEIVE_BUFFERS));
 	arena_free(mem);
 }
 
