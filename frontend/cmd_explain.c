@@ -94,9 +94,10 @@ static int explain_json(struct session *s, const struct module *m, const struct 
 				  (json_int_t)x->params, "grads", (json_int_t)x->grads, "optimizer",
 				  (json_int_t)x->optimizer, "activations", (json_int_t)x->activations, "workspace",
 				  (json_int_t)x->workspace);
-	json_t *all = json_pack("{s:I, s:I, s:{s:f, s:f, s:f, s:f}, s:{s:I, s:[o]}, s:o}", "ranks",
+	json_t *all = json_pack("{s:I, s:I, s:{s:f, s:f, s:f, s:f}, s:f, s:{s:I, s:[o]}, s:o}", "ranks",
 				(json_int_t)module_ranks(m), "params", (json_int_t)param_count(m), "flops", "model",
-				f->model, "hardware", f->hardware, "causal", f->model, "full", f->full, "memory",
+				f->model, "hardware", f->hardware, "causal", f->model, "full", f->full, "imbalance",
+				attention_imbalance(m), "memory",
 				"peak", (json_int_t)x->peak, "stages", stage, "comm", comm_json(s, m));
 	char *text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
 
@@ -194,6 +195,9 @@ static int explain_text(struct session *s, const struct module *m, const struct 
 	printf("params      %lld\n", (long long)param_count(m));
 	printf("flops       %s a step; %s with padding and what ranks compute twice\n", amount(a, f->model, "FLOP"),
 	       amount(a, f->hardware, "FLOP"));
+	if (attention_imbalance(m) > 1.01)
+		printf("balance     the slowest rank makes %.2f times the mean of the scores of causal attention; order = zigzag evens it out\n",
+		       attention_imbalance(m));
 	printf("memory      %s a rank: params %s, gradients %s, optimizer %s, activations %s, workspace %s\n\n",
 	       amount(a, (double)x->peak, "B"), amount(a, (double)x->params, "B"), amount(a, (double)x->grads, "B"),
 	       amount(a, (double)x->optimizer, "B"), amount(a, (double)x->activations, "B"),

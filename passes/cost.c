@@ -199,6 +199,63 @@ double op_seconds(const struct module *m, const struct op *op)
 	return opinfo[op->code].class == C_ATTN ? attention_seconds(m, op, compute) : compute;
 }
 
+struct balance {
+	double most, mean;
+};
+
+/* Scores below the diagonal of the rows of dim d, by ranks along the axes that split it. */
+static struct balance causal_rows(const struct module *m, dimid d, const struct axes *on)
+{
+	struct balance b = { 0, 0 };
+	int64_t ranks = 1;
+	int coord[MAX_AXES] = { 0 };
+
+	for (int i = 0; i < on->n; i++)
+		ranks *= m->axes.at[on->a[i]].size;
+	for (int64_t r = 0; r < ranks; r++) {
+		int64_t rest = r;
+		double sum = 0;
+
+		for (int i = on->n - 1; i >= 0; i--) {
+			coord[on->a[i]] = (int)(rest % m->axes.at[on->a[i]].size);
+			rest /= m->axes.at[on->a[i]].size;
+		}
+		struct extent e = extent_of(m, d, on, coord);
+		for (int64_t i = 0; i < e.valid; i++)
+			sum += (double)dim_index(m, d, e.start + i) + 1;
+		b.mean += sum / (double)ranks;
+		b.most = sum > b.most ? sum : b.most;
+	}
+	return b;
+}
+
+static void add_balance(const struct module *m, const struct block *block, struct balance *all)
+{
+	for (const struct op *op = block->first; op; op = op->next) {
+		if (op->body)
+			add_balance(m, op->body, all);
+		if (opinfo[op->code].class != C_ATTN || !HAS(op, causal))
+			continue;
+		const struct value *lse = op->code == OP_ATTENTION ? op->out[1] : op->in[attn_rest(op) + 1];
+		int pos = dim_pos(lse, op->at.causal);
+		struct balance b = { 0, 0 };
+		double weight = op_times(m, op) * op_local_flops(m, op);
+
+		if (pos >= 0)
+			b = causal_rows(m, op->at.causal, &lse->sh.on[pos]);
+		all->most += b.mean > 0 ? weight * b.most / b.mean : 0;
+		all->mean += b.mean > 0 ? weight : 0;
+	}
+}
+
+double attention_imbalance(const struct module *m)
+{
+	struct balance all = { 0, 0 };
+
+	add_balance(m, &m->top, &all);
+	return all.mean > 0 ? all.most / all.mean : 1;
+}
+
 double op_times(const struct module *m, const struct op *op)
 {
 	double times = op->phase == FORWARD || op->phase == BACKWARD ? (double)m->micro : 1;

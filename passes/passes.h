@@ -44,6 +44,8 @@ int comm_link(const struct module *m, uint32_t axes);      /* number of the link
 bool several_links(const struct module *m, uint32_t axes); /* these axes are not all on one */
 /* a and b are neighbouring parts of one axis of the mesh that was cut where a link ends. */
 bool same_cut_axis(const struct module *m, int a, int b);
+/* Causal attention: scores that the rank with most has to make, over the mean; 1 if they are even. */
+double attention_imbalance(const struct module *m);
 /* How often an op runs in a step: iterations of the repeats around it, times microbatches in
  * FORWARD and BACKWARD. */
 double op_times(const struct module *m, const struct op *op);

@@ -365,6 +365,10 @@ train "R79 initial params" 0 init "x=$TMP/ones.bin" --mesh ep=5 &&
 both "R94 ring, contiguous" m0 --plan ring --mesh cp=4
 same "R94 gathered keys" m0 --mesh cp=4
 same "R94 split keys" m0 --plan split --mesh cp=4
+for plan in ring zigzag; do
+	expect "R94 imbalance" 0 "$PTC" explain --json $D/m0.pdsl --plan $plan --mesh cp=4 &&
+		near "R94 imbalance, $plan" "$(jq .imbalance "$TMP/out")" $([ $plan = ring ] && echo 1.667 || echo 1) 0.001
+done
 for mesh in cp=2 cp=4 dp=2,cp=2,tp=2; do both "R94 zigzag" m0 --plan zigzag --mesh $mesh; done
 both "R94 zigzag, all that looks at an index" order --mesh cp=3,dp=2
 both "R94 zigzag, experts, convolution, scatter" ops --plan zigzag --mesh cp=2

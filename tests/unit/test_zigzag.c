@@ -1,4 +1,5 @@
-/* The zigzag order of a dim: where an index lies, and what of it goes to one rank. */
+/* The zigzag order of a dim: where an index lies, what of it goes to one rank, and how even the work is. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,8 +8,11 @@
 
 #include <cmocka.h>
 
+#include "frontend/frontend.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "passes/passes.h"
+#include "runtime/internal.h"
 
 static struct module *with_dim(struct arena *mem, int64_t size, int zigzag)
 {
@@ -84,12 +88,59 @@ static void bad_orders(void **state)
 	arena_free(mem);
 }
 
+/* -- the work of attention, counted as the runtime does it: scores of a tile of rows and the keys it meets -- */
+
+/* The slowest rank of cp = k over the mean, of a training step. */
+static double slowest(const char *plan, const char *mesh)
+{
+	const char *set = "batch=1,seq=1024,layers=1,heads=2,drop=0";
+	struct arena *mem = arena_new();
+	struct sources src = { 0 };
+	struct diag d;
+	double most = 0, all = 0;
+
+	diag_init(&d, mem, &src, NULL);
+	struct module *m = front_compile(mem, &src, &d, "tests/equiv/gpt.pdsl",
+					 &(struct front_options){ .plan = plan, .mesh = mesh, .sets = &set, .nsets = 1 });
+	assert_non_null(m);
+	assert_true(run_passes(m, &d, &(struct pass_options){ 0 }));
+	struct runtime *rt = rt_open(m, 0, &d);
+	assert_non_null(rt);
+	assert_true(rt_step(rt, 0, true, &d));
+	for (int64_t i = 0; i < rt->nrank; i++) {
+		all += rt->rank[i].scores;
+		most = rt->rank[i].scores > most ? rt->rank[i].scores : most;
+	}
+	double ratio = most * (double)rt->nrank / all;
+
+	rt_close(rt);
+	arena_free(mem);
+	return ratio;
+}
+
+static void near(double x, double y)
+{
+	if (fabs(x - y) > 0.05)
+		fail_msg("%g, not %g", x, y);
+}
+
+static void attention_is_balanced(void **state)
+{
+	(void)state;
+	near(slowest("context", "cp=2"), 1.5);
+	near(slowest("context", "cp=4"), 1.75);
+	near(slowest("zigzag", "cp=2"), 1);
+	near(slowest("zigzag", "cp=4"), 1);
+	near(slowest("zigzag3", "cp=4"), 1); /* keys go round */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(order_of_eight),
 		cmocka_unit_test(parts_are_balanced),
 		cmocka_unit_test(bad_orders),
+		cmocka_unit_test(attention_is_balanced),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
