@@ -195,7 +195,7 @@ static bool cut_at_link(struct cuts *c, int u, int size, int64_t stride, int64_t
 	return false;
 }
 
-/* At most `most` cuts more. */
+/* At most `most` cuts more. A pipeline's axis stays whole: it is told by its stages. */
 static void cuts_of_links(const struct module *m, struct cuts *c, int most)
 {
 	int64_t ranks = 1;

@@ -137,10 +137,15 @@ static void relax(struct route *r, int at, const struct reshard *s)
 	wait_turn(r, (struct waiting){ cost, held, i });
 }
 
-/* May n axes more split dim i? Not the layers of a stack, on the way: the plan would depend on their number. */
-static bool has_room(const struct route *r, const struct sharding *sh, int i, int n)
+/* May these axes split dim i too? Not the layers of a stack, on the way: the plan would depend on their number. */
+static bool has_room(const struct route *r, const struct sharding *sh, int i, const struct axes *l)
 {
-	return sh->on[i].n + n <= MAX_ON && (!r->m->dims.at[r->d[i]].loop || r->dst->on[i].n);
+	bool loop = r->m->dims.at[r->d[i]].loop;
+
+	for (int k = 0; k < l->n; k++)
+		if (loop && !axes_has(&r->dst->on[i], l->a[k]))
+			return false;
+	return sh->on[i].n + l->n <= MAX_ON;
 }
 
 /* The parts of an axis that was cut where a link ends, at the end of dim i: to another dim as one. */
@@ -155,10 +160,10 @@ static void move_parts(struct route *r, int at, int i)
 		for (int e = 0; e < r->nd; e++) {
 			struct reshard s = { OP_ALL_TO_ALL, { .n = (uint8_t)n }, r->d[i], r->d[e], false, r->node[at].sh };
 
-			if (e == i || !has_room(r, &s.sh, e, n))
+			memcpy(s.axes.a, &all.a[all.n - n], (size_t)n);
+			if (e == i || !has_room(r, &s.sh, e, &s.axes))
 				continue;
 			s.sh.on[i].n = (uint8_t)(all.n - n);
-			memcpy(s.axes.a, &all.a[all.n - n], (size_t)n);
 			for (int k = 0; k < n; k++)
 				axes_push(&s.sh.on[e], s.axes.a[k]);
 			relax(r, at, &s);
@@ -174,6 +179,7 @@ static struct reshard step(enum opcode code, int axis, dimid dim, const struct s
 static void place_axis(struct route *r, int at, int a)
 {
 	struct sharding sh = r->node[at].sh;
+	struct axes one = { .n = 1, .a = { (uint8_t)a } };
 	bool owed = sh.sum >> a & 1;
 
 	if (sh.max >> a & 1 || (owed && is_time(r, a)))
@@ -181,7 +187,7 @@ static void place_axis(struct route *r, int at, int a)
 	for (int i = 0; i < r->nd; i++) {
 		struct sharding to = sh;
 
-		if (!has_room(r, &to, i, 1))
+		if (!has_room(r, &to, i, &one))
 			continue;
 		axes_push(&to.on[i], a);
 		to.sum &= ~(1u << a);
@@ -208,6 +214,7 @@ static void take_axis(struct route *r, int at, int i)
 	if (sh.on[i].n <= r->fixed[i])
 		return;
 	int a = sh.on[i].a[--sh.on[i].n];
+	struct axes one = { .n = 1, .a = { (uint8_t)a } };
 	if (is_time(r, a))
 		return;
 	struct reshard s = step(OP_ALL_GATHER, a, r->d[i], &sh);
@@ -215,7 +222,7 @@ static void take_axis(struct route *r, int at, int i)
 	for (int e = 0; e < r->nd; e++) {
 		struct sharding to = sh;
 
-		if (e == i || !has_room(r, &to, e, 1))
+		if (e == i || !has_room(r, &to, e, &one))
 			continue;
 		axes_push(&to.on[e], a);
 		s = step(OP_ALL_TO_ALL, a, r->d[i], &to);

@@ -76,7 +76,7 @@ static void cuts(void **state)
 	}
 }
 
-/* With one link, or an inner one that is no faster, nothing is cut. */
+/* With one link, or an inner one that is no faster, nothing is cut; nor are the stages of a pipeline. */
 static void no_cuts(void **state)
 {
 	struct arena *mem = arena_new();
@@ -90,6 +90,10 @@ static void no_cuts(void **state)
 	assert_true(pass_place(m, &d));
 	assert_string_equal(axes_text(mem, m), "w=16");
 	set_links(m, 8, 0, 1, 1e-6);
+	assert_true(pass_place(m, &d));
+	assert_string_equal(axes_text(mem, m), "w=16");
+	set_links(m, 8, 0, 8, 1e-6);
+	m->pipe.user = 0;
 	assert_true(pass_place(m, &d));
 	assert_string_equal(axes_text(mem, m), "w=16");
 	arena_free(mem);
