@@ -138,11 +138,11 @@ static bool go_round(struct part *t)
 	struct shown left = *(const struct shown *)comm_in(g, (me + n - 1) % n);
 
 	for (int step = 0; step < n; step++)
-		if ((step && !comm_wait(g, me)) || !step_on(t, g, me, step, &left))
+		if ((step && !comm_step(g, me, &call)) || !step_on(t, g, me, step, &left))
 			return false;
 	if (!t->a->backward || n == 1)
 		return true;
-	if (!comm_wait(g, me))
+	if (!comm_step(g, me, &call))
 		return false;
 	gradients_home(t, &left, n);
 	return comm_wait(g, me);

@@ -154,6 +154,7 @@ struct group *comm_group(struct comm *c, int n, const int64_t *ranks); /* before
 /* All members meet. mine: what others may read of it, until it leaves. false: the run is broken. */
 bool comm_meet(struct group *g, int me, const struct call *call, void *in, void *out);
 bool comm_wait(struct group *g, int me);   /* all members meet again */
+bool comm_step(struct group *g, int me, const struct call *call); /* the same, in the middle of a long call */
 void *comm_in(const struct group *g, int member);
 void *comm_out(const struct group *g, int member);
 int comm_size(const struct group *g);
