@@ -62,7 +62,8 @@ static int attention_types(struct value *const *t, dimid head, dimid keys, dimid
 static bool attention_options(struct call *k, struct op *op, struct value *const *t, dimid keys)
 {
 	struct ctx *c = k->c;
-	double scale = 1 / sqrt((double)dim_size(c->m, op->at.dim)), cap = 0;
+	int64_t width = dim_size(c->m, op->at.dim);
+	double scale = width ? 1 / sqrt((double)width) : 1, cap = 0; /* scores of no dims are 0 */
 
 	if (!arg_none(k, SCALE) && !arg_number(k, SCALE, &scale))
 		return false;

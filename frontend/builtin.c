@@ -134,6 +134,11 @@ static struct val reduced(struct call *k, struct val a, int n, const dimid *d)
 		return emit_sum(c, a, n, d, k->n->at);
 	for (int i = 0; i < n; i++)
 		count *= (double)dim_size(c->m, d[i]);
+	if (count == 0) {
+		fail(c, k->n->at, "the mean of no elements: [%s] is empty", list_text(c, n, d, ""));
+		hint(c, "their sum is 0");
+		return call_bad();
+	}
 	struct value *v = b_reduce(b, OP_SUM, float_of(c, a, k->n->at), n, d);
 	return tensor(b_map2(b, OP_MUL, v, b_const(b, F32, 1 / count)));
 }

@@ -46,7 +46,7 @@ double tensor_size(const struct tensor *t)
 }
 
 /* Written with !(e <= bound) throughout, so that NaN is a difference, and the first one. Values
- * that are equal, infinities too, do not differ. */
+ * that are equal, infinities too, or are both NaN, do not differ. */
 struct difference compare(enum quantity q, enum dtype precision, const struct tensor *a,
 			  const struct tensor *b, double largest)
 {
@@ -63,7 +63,8 @@ struct difference compare(enum quantity q, enum dtype precision, const struct te
 			size = fabs(b->x[i]);
 	d.bound = check_bound(q, precision, size, largest);
 	for (int64_t i = 0; i < b->count; i++) {
-		bool same = q == Q_INITIAL ? (float)a->x[i] == (float)b->x[i] : a->x[i] == b->x[i];
+		bool same = (q == Q_INITIAL ? (float)a->x[i] == (float)b->x[i] : a->x[i] == b->x[i]) ||
+			    (isnan(a->x[i]) && isnan(b->x[i]));
 		double e = same ? 0 : fabs(a->x[i] - b->x[i]);
 
 		if (d.at >= 0 && e <= d.error)

@@ -141,14 +141,11 @@ bool fits(struct ctx *c, int n, const dimid *d, struct span at)
 		return false;
 	}
 	for (int i = 0; i < n; i++) {
-		int64_t size = dim_size(c->m, d[i]);
-
-		if (size > MOST_ELEMENTS / count) {
+		if (!elements_fit(&count, dim_size(c->m, d[i]), MOST_ELEMENTS)) {
 			fail(c, at, "this tensor [%s] has more than 2^50 elements",
 			     list_text(c, n, d, ""));
 			return false;
 		}
-		count *= size;
 	}
 	if (c->m->next_id > MOST_VALUES) {
 		fail(c, at, "the calls of this model expand to more than %d values", MOST_VALUES);

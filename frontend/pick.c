@@ -38,6 +38,8 @@ struct val make_argmax(struct call *k)
 
 	if (!x || d == NODIM || lacks(k, x, d))
 		return call_bad();
+	if (!dim_size(k->c->m, d))
+		return fail(k->c, k->arg[1]->at, "the largest of none: '%s' is 0", k->c->m->dims.at[d].name);
 	for (int i = 0; i < x->nd; i++)
 		if (x->d[i] != d)
 			rest[n++] = x->d[i];

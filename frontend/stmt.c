@@ -52,9 +52,9 @@ static bool dim_size_of(struct ctx *c, const struct node *n, int64_t *size)
 	const struct node *from = set ? set->value : n->a;
 	if (!eval_size(c, from, size))
 		return false;
-	if (*size >= 1 && *size <= (int64_t)1 << 40)
+	if (*size >= 0 && *size <= (int64_t)1 << 40)
 		return true;
-	fail(c, from->at, "dim '%s' is %lld; a dim is at least 1 and at most 2^40", n->name,
+	fail(c, from->at, "dim '%s' is %lld; a dim is at least 0 and at most 2^40", n->name,
 	     (long long)*size);
 	return false;
 }
@@ -148,6 +148,10 @@ void lower_input(struct ctx *c, const struct node *n)
 		return;
 	if (nd == 0) {
 		fail(c, t->at, "an input has dims, the batch first");
+		return;
+	}
+	if (!dim_size(c->m, d[0])) {
+		fail(c, t->at, "the batch '%s' is 0; a step needs at least one example", c->m->dims.at[d[0]].name);
 		return;
 	}
 	if (c->m->batch == NODIM) {

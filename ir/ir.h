@@ -339,6 +339,15 @@ int64_t zigzag_index(int64_t size, int64_t k, int64_t position); /* k 0: as it i
 int64_t zigzag_position(int64_t size, int64_t k, int64_t index);
 int64_t dim_index(const struct module *m, dimid d, int64_t position);
 int64_t dim_position(const struct module *m, dimid d, int64_t index);
+/* *count *= size, if that stays within most. A dim of size 0 counts as 1: the strides of an empty tensor
+ * must be numbers too. */
+static inline bool elements_fit(int64_t *count, int64_t size, int64_t most)
+{
+	if (size && size > most / *count)
+		return false;
+	*count *= size ? size : 1;
+	return true;
+}
 int64_t value_count(const struct module *m, const struct value *v); /* elements, logical */
 int union_dims(int n, dimid *d, const struct value *v); /* appends what d lacks; the new n */
 bool same_dims(const struct value *a, const struct value *b); /* as sets */

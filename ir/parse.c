@@ -85,11 +85,10 @@ static void parse_shape(struct parser *p, struct value *v)
 				lex_fail_at(p, at, "dim '%s' twice in a type", p->m->dims.at[d].name);
 			else if (v->nd == MAX_DIMS)
 				lex_fail_at(p, at, "more than %d dims", MAX_DIMS);
-			else if (dim_size(p->m, d) > MOST_ELEMENTS / count)
+			else if (!elements_fit(&count, dim_size(p->m, d), MOST_ELEMENTS))
 				lex_fail_at(p, at, "too many elements");
 			if (p->bad)
 				return;
-			count *= dim_size(p->m, d);
 			v->d[v->nd] = d;
 			if (lex_accept(p, '@'))
 				v->sh.on[v->nd] = parse_axes(p);
@@ -279,7 +278,7 @@ static void parse_dim_line(struct parser *p)
 	struct span span = { 0 };
 
 	lex_expect(p, '=', "'='");
-	int64_t size = lex_int(p, 1, MOST_SIZE), zigzag = 0;
+	int64_t size = lex_int(p, 0, MOST_SIZE), zigzag = 0;
 	if (lex_accept_word(p, "zigzag")) {
 		lex_expect(p, '=', "'='");
 		zigzag = lex_int(p, 2, MOST_RANKS);

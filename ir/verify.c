@@ -40,9 +40,8 @@ static bool check_dims(struct verifier *v, const char *what, int nd, const dimid
 		for (int k = 0; k < i; k++)
 			if (d[k] == d[i])
 				return ver_fail(v, NULL, "%s has dim '%s' twice", what, v->m->dims.at[d[i]].name);
-		if (dim_size(v->m, d[i]) > MOST_ELEMENTS / count)
+		if (!elements_fit(&count, dim_size(v->m, d[i]), MOST_ELEMENTS))
 			return ver_fail(v, NULL, "%s has too many elements", what);
-		count *= dim_size(v->m, d[i]);
 	}
 	return true;
 }
@@ -52,7 +51,7 @@ static bool check_dim_table(struct verifier *v)
 	const struct module *m = v->m;
 
 	for (uint32_t i = 0; i < m->dims.n; i++) {
-		if (m->dims.at[i].size < 1)
+		if (m->dims.at[i].size < 0)
 			return ver_fail(v, NULL, "dim '%s' has size %lld", m->dims.at[i].name,
 					(long long)m->dims.at[i].size);
 		if (m->dims.at[i].zigzag && (m->dims.at[i].zigzag < 2 || m->dims.at[i].size % (2LL * m->dims.at[i].zigzag)))
@@ -63,6 +62,8 @@ static bool check_dim_table(struct verifier *v)
 	}
 	if (m->batch != NODIM && m->batch >= m->dims.n)
 		return ver_fail(v, NULL, "the batch is no dim");
+	if (m->batch != NODIM && !dim_size(m, m->batch))
+		return ver_fail(v, NULL, "the batch is empty");
 	return true;
 }
 

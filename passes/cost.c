@@ -316,7 +316,7 @@ static void add_row(struct rows *r, const struct module *m, const struct op *op)
 static void walk(struct rows *r, const struct module *m, const struct block *block)
 {
 	for (const struct op *op = block->first; op; op = op->next) {
-		if (comm_elements(m, op) > 0)
+		if (comm_elements(m, op) * op_times(m, op) > 0)
 			add_row(r, m, op);
 		if (op->body)
 			walk(r, m, op->body);

@@ -180,6 +180,8 @@ bool run_comm(struct rank *r, const struct instr *i, char *in, char *out)
 	struct group *g = r->group[row];
 	struct call call = { op, opinfo[op->code].name, axes_bits(&op->at.axes), local_bytes(r->rt->m, op->in[0]), op->span };
 
+	if (!local_count(r->rt->m, op->in[0]))
+		return true; /* a dim is 0: nothing to send, on every rank */
 	if (op->code != OP_ALL_REDUCE && !axes_last(r, op))
 		return false;
 	if (!comm_meet(g, me, &call, in, out))

@@ -180,15 +180,24 @@ static bool open_flat(struct file *f, struct diag *d)
 	return true;
 }
 
+/* What one example of the batch has. */
+static int64_t example_elements(const struct module *m, const struct buffer *b)
+{
+	int64_t n = 1;
+
+	for (int i = 1; i < b->nd; i++)
+		n *= dim_size(m, b->d[i]);
+	return n;
+}
+
 static bool open_file(const struct module *m, struct feed *feed, const char *path, struct arena *mem, struct diag *d)
 {
-	struct file f = { .buf = feed->buf, .path = path, .window = 1 };
+	struct file f = { .buf = feed->buf, .path = path };
 	bool ok = map_file(&f, d);
 
-	for (int i = 1; i < f.buf->nd; i++)
-		f.window *= dim_size(m, f.buf->d[i]);
+	f.window = example_elements(m, f.buf);
 	ok = ok && (ends_with(path, ".npy") ? open_npy(&f, m, mem, d) : open_flat(&f, d));
-	f.examples = ok && f.window ? f.n / f.window : 0;
+	f.examples = ok ? f.n / f.window : 0;
 	feed->examples += f.examples;
 	PUSH(mem, &feed->files, f);
 	return ok;
@@ -273,6 +282,8 @@ static bool bind_one(struct data *x, const char *arg, struct arena *mem, struct 
 		return diag_error(d, nowhere, "--data %s: '%s' is no input that takes data", arg, b->name);
 	if (feed_of(x, b->name))
 		return diag_error(d, nowhere, "--data %s: '%s' has data already", arg, b->name);
+	if (!example_elements(m, b))
+		return true; /* nothing of it will be read */
 	struct feed *feed = NEW(mem, struct feed);
 
 	feed->buf = b;
@@ -288,7 +299,7 @@ static bool all_bound(struct data *x, struct diag *d)
 	for (uint32_t i = 0; i < m->bufs.n; i++) {
 		const struct buffer *b = m->bufs.at[i];
 
-		if (b->role != B_INPUT || b->next_of || feed_of(x, b->name))
+		if (b->role != B_INPUT || b->next_of || feed_of(x, b->name) || !example_elements(m, b))
 			continue;
 		diag_error(d, b->at, "the input '%s' has no data", b->name);
 		diag_note(d, nowhere, "--data %s%sFILE", only_input(m) ? "" : b->name, only_input(m) ? "" : "=");
@@ -404,6 +415,8 @@ bool data_step(struct data *x, int64_t step, struct diag *d)
 		const struct feed *feed = feed_of(x, from);
 		int64_t k = in->buf->next_of ? in->buf->next_k : 0;
 
+		if (!in->count)
+			continue;
 		if (!feed || in->count != x->batch * feed->files.at[0].window)
 			return diag_error(d, in->buf->at, "the input '%s' does not have the shape of its data", in->buf->name);
 		for (int64_t j = 0; j < x->batch; j++) {

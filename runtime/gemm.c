@@ -174,6 +174,13 @@ static bool failed(struct gemm *g, const char *what, int status)
 bool gemm_f32(struct gemm *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
 	      const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
+	if (m <= 0 || n <= 0)
+		return true;
+	if (k <= 0) { /* sums of nothing */
+		for (int64_t i = 0; i < m && beta == 0; i++)
+			memset(c + i * ldc, 0, (size_t)n * sizeof *c);
+		return true;
+	}
 	dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
 
 	return s == dnnl_success || failed(g, "sgemm", s);

@@ -115,6 +115,9 @@ floats ones $(many 1 1024)
 both "R01 fewer kv heads than tp" m0 --mesh tp=4
 if partition "R01 each kv head on two ranks" m0 --mesh tp=4; then
 	equal "R01 each kv head on two ranks" "$(grep -c '^buffer @"layers.wk" param f32\[layers, embed, kv@tp/0, head\]' "$TMP/ir")" 1
+	# wk of a layer is 16 floats, 64 bytes: 4 * (4 * 16 + 3 * 32 + 2 * 8) + 2 * 24 + 8 floats in all
+	expect "R01 params" 0 "$PTC" explain --json $D/m0.pdsl --mesh tp=4 &&
+		equal "R01 a rank's params" "$(jq '.memory.stages[0].params' "$TMP/out")" 3040
 fi
 same "R02 four kv heads on eight ranks" m0 --mesh tp=8 --set kv=4,group=2,head=128,embed=16,layers=1
 same "R04 28 heads, 7 kv heads, Ulysses" m0 --plan ulysses --mesh cp=2 --set kv=7,group=4,layers=1
@@ -160,9 +163,26 @@ if train "R14 save" 1 head "tokens=$TMP/zeros.bin" --mesh tp=4 --set vocab=3; th
 	train "R14 load" 0 head "tokens=$TMP/zeros.bin" --mesh tp=4 --set vocab=3 --init "$TMP/old" &&
 		equal "R14 saved and loaded" "$(param "$TMP/new" wout %.6f)" "$(cat "$TMP/saved")"
 fi
-# The language has no dims of size 0, and says so before anything runs.
-expect "R16 a dim of size 0" 1 "$PTC" explain $D/m0.pdsl --plan zero3 --mesh dp=2 --set ff=0 &&
-	equal "R16 a dim of size 0" "$(sed -n 1p "$TMP/err")" "--set:1:11: error: dim 'ff' is 0; a dim is at least 1 and at most 2^40"
+for z in 1 2 3; do
+	both "R16 params of no elements, ZeRO-$z" empty --plan zero$z --mesh dp=2,tp=2
+	same "R16 no ff, ZeRO-$z" m0 --plan zero$z --mesh dp=2,tp=2 --set ff=0
+done
+both "R16 dims of 0" empty --mesh dp=2,tp=3
+for dim in layers kv head embed seq; do same "R16 no $dim" m0 --mesh dp=2,tp=2 --set $dim=0; done
+for dim in ff layers slot embed; do same "R16 no $dim" moe --plan zero3 --mesh ep=2,tp=2 --set $dim=0; done
+for dim in inner tap half pick slot; do same "R16 no $dim" ops --mesh dp=2 --set $dim=0; done
+floats ones96 $(many 1 96)
+for mesh in dp=1,tp=1 dp=2,tp=2 dp=4,tp=1; do
+	train "R16 run" 1 empty "x=$TMP/ones96.bin" --plan zero3 --mesh $mesh || continue
+	equal "R16 sums are 0 and the largest is -inf, $mesh" \
+		"$(jq -c 'select(.step == 0) | .metrics | [.empty, .below, .same]' "$TMP/out")" "[0,6,0]"
+	equal "R16 nothing of size 0 is sent, $mesh" "$(jq -r '.summary.comm // [] | map(select(.bytes == 0)) | length' "$TMP/out" | tail -1)" 0
+	cp "$TMP/new" "$TMP/old"
+	train "R16 load" 0 empty "x=$TMP/ones96.bin" --mesh dp=2,tp=2 --init "$TMP/old" &&
+		equal "R16 saved and loaded, $mesh" "$(sha256sum <"$TMP/new")" "$(sha256sum <"$TMP/old")"
+done
+expect "R16 bytes" 0 "$PTC" explain --json $D/empty.pdsl --plan zero3 --mesh dp=2,tp=2 &&
+	equal "R16 params without elements take no room" "$(jq '.params' "$TMP/out")" 42
 
 # -- B: gradients --
 
@@ -194,7 +214,7 @@ for layout in "--mesh ep=1" "--mesh ep=4" "--mesh dp=2,tp=2 --plan etp" "--mesh 
 	equal "$name" "$(cat "$TMP/got")" 48
 done
 
-for mesh in dp=1 dp=2 ep=2 dp=2,ep=2 ep=4; do
+for mesh in dp=1 dp=2 ep=2 dp=2,ep=2 ep=4 dp=4,ep=2 dp=4,ep=4; do
 	same "R25 expert gradients" moe --mesh $mesh
 	same "R26 the same with params -> dp, ep" moe --plan zero3 --mesh $mesh
 done
@@ -294,6 +314,32 @@ for mesh in dp=1 dp=8 dp=3; do
 	train "R50 norm" 1 norm "x=$TMP/ones.bin" --plan zero3 --mesh $mesh --set n=8,slope=7,rise=0,whole=14,second=1 &&
 		near "R50 norm of sharded and replicated params, $mesh" "$(reported grad_norm)" 28 1e-4
 done
+while read -r how; do
+	# shellcheck disable=SC2086
+	train "R50 each param once" 1 norms "x=$TMP/ones.bin" --mesh $how &&
+		near "R50 each param once, $how" "$(reported grad_norm)" 14.035669 1e-5
+done <<MESHES
+dp=1
+dp=2
+dp=8
+tp=2
+tp=3
+tp=8
+ep=2
+ep=4
+ep=8
+dp=2,ep=2,tp=2
+dp=2,ep=4,tp=2 --set microbatches=1
+dp=2,ep=2,tp=2 --set microbatches=2
+dp=2,ep=2,tp=3 --plan zero1
+dp=4,tp=2 --plan zero2 --set microbatches=2
+dp=2,ep=2,tp=2 --plan zero2
+dp=3,ep=2,tp=2 --plan zero3
+dp=8 --plan zero3
+dp=2,ep=2,tp=2 --plan nested
+dp=3,ep=2,tp=2 --plan nested
+MESHES
+same "R50 each param once" norms --plan zero3 --mesh dp=2,ep=2,tp=2
 same "R52 norm, experts over ep and tp" moe --plan etp --mesh ep=2,tp=2
 floats zero24 $(many 0 24)
 for z in 1 2 3; do
@@ -315,13 +361,45 @@ expect "R71 balance of the whole batch, microbatches" 1 "$PTC" check --evaluator
 # -- G: random numbers --
 
 # -1 where the mask kept the weight, 1 where it did not.
-for mesh in dp=1 dp=2 dp=4 cp=2 cp=4 tp=2 tp=4 dp=2,cp=2,tp=2 dp=3,tp=3 \
-	"cp=2 --plan zigzag" "dp=2,cp=4,tp=2 --plan zigzag"; do
+while read -r how; do
 	# shellcheck disable=SC2086
-	train "R76 masks" 1 mask "x=$TMP/ones.bin" --mesh $mesh || continue
+	train "R76 masks" 1 mask "x=$TMP/ones.bin" --mesh $how || continue
 	sha256sum <"$TMP/new"
-done | sort | uniq -c | awk '{ print $1 }' >"$TMP/hashes"
-equal "R76 one mask for all meshes" "$(cat "$TMP/hashes")" 11
+done <<MESHES >"$TMP/all"
+dp=1
+dp=2
+dp=4
+cp=2
+cp=4
+tp=2
+tp=4
+dp=2,cp=2,tp=2
+dp=3,tp=3
+dp=2,tp=3,cp=2 --plan nested
+dp=2,tp=2,cp=3 --plan turned
+dp=4,tp=3 --plan turned
+cp=2 --plan zigzag
+dp=2,cp=4,tp=2 --plan zigzag
+MESHES
+equal "R76 one mask for all layouts" "$(sort "$TMP/all" | uniq -c | awk '{ print $1 }')" 14
+ints rows 0 1 2 3
+while read -r how; do
+	# shellcheck disable=SC2086
+	train "R76 masks of rows" 1 masks "row=$TMP/rows.bin" --mesh $how || continue
+	sha256sum <"$TMP/new"
+done <<MESHES >"$TMP/all"
+dp=1
+dp=2 --set microbatches=2
+dp=1 --set microbatches=4
+dp=2,tp=3 --set microbatches=2
+cp=4,tp=2 --set microbatches=2
+dp=2,cp=2,tp=2 --plan nested --set microbatches=2
+dp=3,cp=2,tp=2 --plan nested
+MESHES
+equal "R76 one mask for layers and microbatches" "$(sort "$TMP/all" | uniq -c | awk '{ print $1 }')" 7
+train "R76 masks of rows" 1 masks "row=$TMP/rows.bin" --mesh dp=2,tp=3 --set microbatches=2 &&
+	equal "R76 layers have different masks" \
+		"$(param "$TMP/new" layers.w | awk '{ for (i = 1; i <= 120; i++) n += $i != $(i + 120); print NF, (n > 30 && n < 90) }')" "240 1"
 if train "R76 masks" 1 mask "x=$TMP/ones.bin" --mesh dp=2; then
 	param "$TMP/new" w >"$TMP/mask"
 	equal "R76 two shards have different masks" \

@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -502,7 +503,7 @@ static bool run_some(struct shared *s, uint64_t *seed, uint64_t end, const bool 
 	struct count made_smaller = { 0 };
 	int status;
 
-	snprintf(s->wrong, sizeof s->wrong, "it crashed or hangs");
+	snprintf(s->wrong, sizeof s->wrong, "it crashed");
 	fflush(stdout);
 	pid_t pid = fork();
 	if (!pid) {
@@ -522,6 +523,8 @@ static bool run_some(struct shared *s, uint64_t *seed, uint64_t end, const bool 
 		exit(0);
 	}
 	waitpid(pid, &status, 0);
+	if (WIFSIGNALED(status))
+		snprintf(s->wrong, sizeof s->wrong, "%s", WTERMSIG(status) == SIGALRM ? "it hangs" : strsignal(WTERMSIG(status)));
 	*seed = s->seed;
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }

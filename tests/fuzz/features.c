@@ -50,6 +50,15 @@ static bool axis_of_1(const struct module *m)
 }
 
 static bool micro(const struct module *m) { return m->micro > 1; }
+static bool empty_dim(const struct module *m)
+{
+	for (uint32_t i = 0; i < m->bufs.n; i++)
+		for (int k = 0; k < m->bufs.at[i]->nd; k++)
+			if (!dim_size(m, m->bufs.at[i]->d[k]))
+				return true;
+	return false;
+}
+
 static bool bf16(const struct module *m) { return m->precision == BF16; }
 
 /* A dim that an arrow names is less than the arrow's axis, or not a multiple of it. */
@@ -131,7 +140,7 @@ static const struct {
 	{ "more", more, NULL, NULL }, { "2 axes", axes_2, NULL, NULL }, { "3 axes or 4", axes_3, NULL, NULL },
 	{ "an axis of 1", axis_of_1, NULL, NULL }, { "microbatches", micro, NULL, NULL }, { "bf16", bf16, NULL, NULL },
 	{ "a dim less than its axis", small_dim, NULL, NULL }, { "one it does not divide", odd_dim, NULL, NULL },
-	{ "batch ->", NULL, of_batch, NULL }, { "seq ->", NULL, of_seq, NULL }, { "ctx ->", NULL, of_ctx, NULL },
+	{ "an empty param or input", empty_dim, NULL, NULL }, { "batch ->", NULL, of_batch, NULL }, { "seq ->", NULL, of_seq, NULL }, { "ctx ->", NULL, of_ctx, NULL },
 	{ "seq, ctx ->", NULL, ring, NULL }, { "zigzag", NULL, zigzag, NULL }, { "gather = step", NULL, gather_step, NULL },
 	{ "nested axes", NULL, nested, NULL }, { "named values", NULL, selected, NULL }, { "none", NULL, none, NULL },
 	{ "params ->", NULL, params, NULL }, { "grads ->", NULL, grads, NULL }, { "optimizer ->", NULL, optimizer, NULL },

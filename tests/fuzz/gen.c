@@ -319,7 +319,12 @@ static int64_t random_size(struct gen *g)
 {
 	static const int64_t sizes[] = { 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9 };
 
-	return sizes[roll(g, LEN(sizes))];
+	return chance(g, 3) ? 0 : sizes[roll(g, LEN(sizes))];
+}
+
+static int64_t small_size(struct gen *g, uint32_t most)
+{
+	return chance(g, 3) ? 0 : 1 + (int64_t)roll(g, most);
 }
 
 static void make_dims(struct gen *g)
@@ -341,14 +346,15 @@ static void make_dims(struct gen *g)
 		g->feat[i] = new_dim(g, arena_printf(g->mem, "f%d", i), n);
 		g->twin[i] = new_dim(g, arena_printf(g->mem, "t%d", i), n);
 	}
-	g->heads = new_dim(g, "heads", 1 + (int64_t)roll(g, 4));
-	g->group = new_dim(g, "group", 1 + (int64_t)roll(g, 3));
-	g->head = new_dim(g, "head", 1 + (int64_t)roll(g, 4));
+	g->heads = new_dim(g, "heads", small_size(g, 4));
+	g->group = new_dim(g, "group", small_size(g, 3));
+	g->head = new_dim(g, "head", small_size(g, 4));
+	int64_t most = dim_size(m, g->feat[3]);
 	g->wide = new_dim(g, "wide", dim_size(m, g->feat[0]) * dim_size(m, g->feat[1]));
-	g->pick = new_dim(g, "pick", 1 + (int64_t)roll(g, (uint32_t)dim_size(m, g->feat[3])));
+	g->pick = new_dim(g, "pick", most ? small_size(g, (uint32_t)most) : 0);
 	g->slot = new_dim(g, "slot", random_size(g));
-	g->loop[0] = new_dim(g, "outer", 1 + (int64_t)roll(g, 3));
-	g->loop[1] = new_dim(g, "layer", 1 + (int64_t)roll(g, 3));
+	g->loop[0] = new_dim(g, "outer", small_size(g, 3));
+	g->loop[1] = new_dim(g, "layer", small_size(g, 3));
 }
 
 static struct value *add_input(struct gen *g, const char *name, enum dtype dt, int64_t tokens, int nd, const dimid *d)

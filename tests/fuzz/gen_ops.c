@@ -21,13 +21,22 @@ struct value *two_op(struct scope *s, enum opcode code, struct value *x, struct 
 	return b_map2(&s->b, code, x, y);
 }
 
+/* Elements, 1 if there are none: what sums are divided by. */
 static double count_of(const struct gen *g, int nd, const dimid *d)
 {
 	double n = 1;
 
 	for (int i = 0; i < nd; i++)
 		n *= (double)dim_size(g->m, d[i]);
-	return n;
+	return n > 0 ? n : 1;
+}
+
+static bool has_empty(const struct gen *g, int nd, const dimid *d)
+{
+	for (int i = 0; i < nd; i++)
+		if (!dim_size(g->m, d[i]))
+			return true;
+	return false;
 }
 
 struct value *mean_over(struct gen *g, struct scope *s, struct value *x, int nd, const dimid *over)
@@ -202,7 +211,7 @@ static struct value *reduced(struct gen *g, struct scope *s)
 	int n = some_dims(g, x, may_sum_batch(g, x) && chance(g, 40), over, 40);
 	if (!n)
 		return NULL;
-	if (chance(g, 75))
+	if (chance(g, 75) || has_empty(g, n, over)) /* no largest of none: infinities spread */
 		return scaled(s, b_reduce(&s->b, OP_SUM, x, n, over), 1 / sqrt(count_of(g, n, over)));
 	/* no ties: what the positions add differs */
 	struct value *z = x;
@@ -672,7 +681,7 @@ static struct value *attention(struct gen *g, struct scope *s)
 		SET(op, extra, extra);
 	SET(op, dim, g->head);
 	SET(op, ctx, g->ctx);
-	SET(op, scale, 1 / sqrt((double)dim_size(g->m, g->head)));
+	SET(op, scale, 1 / sqrt(count_of(g, 1, &g->head)));
 	if (causal)
 		SET(op, causal, g->seq);
 	if (chance(g, 20))
@@ -753,11 +762,11 @@ static struct value *mlp(struct gen *g, struct scope *s)
 	if (!fits(g, n, keep))
 		return NULL;
 	h = b_einsum(&s->b, x, new_param(g, s, 2, up), F32, n, keep);
-	h = two_op(s, OP_ADD, scaled(s, h, 1 / sqrt((double)dim_size(g->m, a))), new_param(g, s, 1, &b));
+	h = two_op(s, OP_ADD, scaled(s, h, 1 / sqrt(count_of(g, 1, &a))), new_param(g, s, 1, &b));
 	h = one_op(s, chance(g, 50) ? OP_SILU : OP_TANH, h);
 	maybe_name(g, h, "u");
 	y = b_einsum(&s->b, h, new_param(g, s, 2, down), F32, x->nd, x->d);
-	y = scaled(s, y, 1 / sqrt((double)dim_size(g->m, b)));
+	y = scaled(s, y, 1 / sqrt(count_of(g, 1, &b)));
 	if (chance(g, 50))
 		y = two_op(s, OP_ADD, y, new_param(g, s, 1, &a));
 	return chance(g, 50) ? scaled(s, two_op(s, OP_ADD, x, y), 0.7) : y;
@@ -827,7 +836,7 @@ static struct value *picked(struct gen *g, struct scope *s)
 	if (!x || !has_dim(x, d) || has_dim(x, g->pick))
 		return NULL;
 	z = two_op(s, OP_ADD, x, scaled(s, b_cast(&s->b, b_index(&s->b, d), F32), 0.137));
-	if (chance(g, 40)) {
+	if (chance(g, 40) && dim_size(g->m, d)) {
 		dimid keep[MAX_DIMS];
 		int n = 0;
 
