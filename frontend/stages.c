@@ -40,6 +40,7 @@ static void read_list(struct ctx *c, const struct node *option, int64_t stages, 
 	struct pipe *p = &c->m->pipe;
 
 	p->end.n = 0;
+	p->fixed = true;
 
 	if (!list || list->kind != N_LIST) {
 		fail(c, option->at, "write stages = [a, b, …], the iterations of each stage");

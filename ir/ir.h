@@ -248,6 +248,7 @@ struct pipe {
 	int user;          /* index into module.mesh; -1: no pipeline */
 	enum pipe_order order;
 	int chunks;        /* of a stage */
+	bool fixed;        /* the plan says where to cut */
 	int64_t inflight, buffers; /* microbatches a stage may hold, receive buffers; 0: as the order says, 2 */
 	VEC(dimid) loops;  /* dims of the repeats, in file order */
 	VEC(int64_t) end;  /* of each chunk, in iterations of the chain; none: not cut yet */

@@ -441,6 +441,8 @@ static void parse_pipe(struct parser *p)
 			x.inflight = lex_int(p, 0, MOST_SIZE);
 		else if (lex_accept_key(p, "buffers"))
 			x.buffers = lex_int(p, 0, MOST_RANKS);
+		else if (lex_accept_word(p, "fixed"))
+			x.fixed = true;
 		else if (lex_accept_key(p, "loops"))
 			parse_pipe_loops(p, &x);
 		else if (lex_accept_key(p, "ends"))

@@ -307,6 +307,7 @@ static void put_pipe(struct printer *p)
 		text_put(t, " inflight=%lld", (long long)x->inflight);
 	if (x->buffers)
 		text_put(t, " buffers=%lld", (long long)x->buffers);
+	text_put(t, "%s", x->fixed ? " fixed" : "");
 	for (uint32_t i = 0; i < x->loops.n; i++) {
 		text_put(t, i ? ", " : " loops=(");
 		put_dim(t, p->m, x->loops.at[i]);

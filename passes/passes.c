@@ -2,7 +2,7 @@
  *
  *   text -> simplify -> precision -> differentiate -> optimizer -> simplify2   (logical)
  *        -> microbatch -> stages -> place                                     (placed)
- *        -> partition -> fuse                                                 (partitioned)
+ *        -> partition -> pipeline -> fuse                                                 (partitioned)
  *        -> memory                                                            (planned)
  */
 #define _POSIX_C_SOURCE 200809L
@@ -23,6 +23,7 @@ const struct pass passes[] = {
 	{ "stages", "where along the pipeline each op runs", pass_stages, LOGICAL, LOGICAL },
 	{ "place", "arrows to shardings of named values, params and states", pass_place, LOGICAL, PLACED },
 	{ "partition", "a sharding for every value, collectives in between", pass_partition, PLACED, PARTITIONED },
+	{ "pipeline", "a place for every op, iterations cut into stages by cost", pass_pipeline, PARTITIONED, PARTITIONED },
 	{ "fuse", "group ops into kernels", pass_fuse, PARTITIONED, PARTITIONED },
 	{ "memory", "offsets in one arena a rank", pass_memory, PARTITIONED, PLANNED },
 	{ 0 },

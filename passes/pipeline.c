@@ -1,0 +1,318 @@
+/* passes/pipeline.c - every op of forward and backward at the top gets its one place along the pipeline.
+ *
+ * Requires form PARTITIONED and the places that `stages` gave (what it placed keeps its place). New since then
+ * are collectives and leaves. A collective runs at either end of the way that its value travels, where the
+ * message is smaller. What is made of constants, inputs and params alone does not travel: each place that
+ * reads it makes its own. Then the iterations are cut into chunks by cost (balance.h), unless the plan says
+ * how. */
+#include "passes/balance.h"
+#include "passes/passes.h"
+#include "passes/pipeline.h"
+
+struct at {
+	int64_t need;   /* places that read it */
+	int least, most; /* places of its readers, of forward and of backward */
+};
+
+static struct at *at_of(struct module *m, const struct value *v)
+{
+	struct value *w = (struct value *)v;
+
+	if (!w->aux) {
+		struct at *x = NEW(m->mem, struct at);
+
+		x->least = 1 << 20;
+		x->most = -1;
+		w->aux = x;
+	}
+	return w->aux;
+}
+
+static bool in_microbatch(const struct op *op)
+{
+	return op->phase == FORWARD || op->phase == BACKWARD;
+}
+
+static bool placeless(const struct op *op)
+{
+	enum kind k = op->nout ? op->out[0]->kind : K_FN;
+
+	return (k == K_CONST || k == K_INPUT || k == K_PARAM) && op->code != OP_ACCUMULATE && op->code != OP_REPEAT;
+}
+
+static int place_of(const struct op *op)
+{
+	return __builtin_ctzll((uint64_t)op->at.where);
+}
+
+/* Where v can first be read by its own phase: a loop's result behind the loop, as its phase runs. */
+static int reach(const struct value *v)
+{
+	int place = place_of(v->def);
+
+	return place % 2 == 0 || v->def->code != OP_REPEAT ? place : v->def->phase == FORWARD ? place + 1 : place - 1;
+}
+
+/* -- ops without a place -- */
+
+static void note_read(struct module *m, const struct op *op)
+{
+	for (uint32_t i = 0; i < op->nin; i++) {
+		struct at *x = at_of(m, op->in[i]);
+		int place = place_of(op);
+
+		x->need |= op->at.where;
+		if (op->phase == FORWARD && place < x->least)
+			x->least = place;
+		if (op->phase == BACKWARD && place > x->most)
+			x->most = place;
+	}
+}
+
+static bool shrinks(const struct module *m, const struct op *op)
+{
+	return op->nin && op->nout && local_bytes(m, op->out[0]) < local_bytes(m, op->in[0]);
+}
+
+/* The range of places that an op may have; its operands' places are known if they have any. */
+static void bounds(struct module *m, const struct op *op, int n, int *lo, int *hi)
+{
+	*lo = 0;
+	*hi = 2 * n;
+	for (uint32_t i = 0; i < op->nin; i++) {
+		const struct op *def = op->in[i]->def;
+
+		if (!def || !in_microbatch(def) || !HAS(def, where))
+			continue;
+		if (def->phase == FORWARD && reach(op->in[i]) > *lo)
+			*lo = reach(op->in[i]);
+		if (def->phase == BACKWARD && reach(op->in[i]) < *hi)
+			*hi = reach(op->in[i]);
+	}
+	for (uint32_t i = 0; i < op->nout; i++) {
+		const struct at *x = at_of(m, op->out[i]);
+
+		if (op->phase == FORWARD && x->least < *hi)
+			*hi = x->least;
+		if (op->phase == BACKWARD && x->most > *lo)
+			*lo = x->most;
+	}
+	if (*hi < *lo)
+		*hi = *lo;
+}
+
+/* From the end, so that readers are known; an operand without a place yet bounds nothing, and is placed by
+ * its reader in its turn. */
+static void place_ops(struct module *m)
+{
+	int n = (int)m->pipe.loops.n;
+
+	for (struct op *op = m->top.last; op; op = op->prev) {
+		if (!in_microbatch(op))
+			continue;
+		if (!HAS(op, where) && !placeless(op)) {
+			int lo, hi;
+
+			bounds(m, op, n, &lo, &hi);
+			SET(op, where, 1ll << ((op->phase == FORWARD) == shrinks(m, op) ? lo : hi));
+		}
+		if (HAS(op, where))
+			note_read(m, op);
+	}
+}
+
+/* -- what each place makes for itself -- */
+
+static void use_copy(struct op *from, int64_t where, struct value *old, struct value *copy)
+{
+	for (struct op *op = from; op; op = op->next)
+		for (uint32_t i = 0; in_microbatch(op) && op->at.where == where && i < op->nin; i++)
+			if (op->in[i] == old)
+				op->in[i] = copy;
+}
+
+static struct op *copy_of(struct module *m, struct op *op, int64_t where)
+{
+	struct builder b = { m, op->home, op, op->phase, op->span, op->of, 0 };
+	void **keep = NEWN(m->mem, void *, op->nout);
+
+	for (uint32_t i = 0; i < op->nout; i++)
+		keep[i] = op->out[i]->aux;
+	struct op *copy = op_clone(&b, op, false);
+	copy->of = op->of;
+	for (uint32_t i = 0; i < op->nout; i++) {
+		op->out[i]->aux = keep[i];
+		copy->out[i]->aux = NULL;
+		use_copy(op->next, where, op->out[i], copy->out[i]);
+	}
+	return copy;
+}
+
+/* The last of its places keeps op itself. */
+static void copy_to_places(struct module *m, struct op *op)
+{
+	int64_t need = 0;
+
+	for (uint32_t i = 0; i < op->nout; i++)
+		need |= at_of(m, op->out[i])->need;
+	if (!need)
+		need = 1; /* nobody reads it */
+	for (int64_t rest = need; rest; rest &= rest - 1) {
+		int64_t where = rest & -rest;
+		struct op *at = rest == where ? op : copy_of(m, op, where);
+
+		SET(at, where, where);
+		for (uint32_t i = 0; i < at->nin; i++)
+			at_of(m, at->in[i])->need |= where;
+	}
+}
+
+static void copy_placeless(struct module *m)
+{
+	for (struct op *op = m->top.last, *prev; op; op = prev) {
+		prev = op->prev;
+		if (in_microbatch(op) && !HAS(op, where))
+			copy_to_places(m, op);
+	}
+}
+
+static bool stacked(const struct module *m, const struct op *op)
+{
+	for (uint32_t i = 0; i < op->nout; i++)
+		for (int k = 0; k < op->out[i]->nd; k++)
+			if (is_staged(m, op->out[i]->d[k]))
+				return true;
+	return false;
+}
+
+/* What is made once a step is made where it is read, or on all stages if these are all. */
+static void place_prologue(struct module *m)
+{
+	int64_t all = (2ll << 2 * m->pipe.loops.n) - 1;
+
+	for (struct op *op = m->top.last; op; op = op->prev) {
+		int64_t need = 0;
+
+		if (in_microbatch(op))
+			continue;
+		for (uint32_t i = 0; i < op->nout; i++)
+			need |= at_of(m, op->out[i])->need;
+		if (op->phase == EPILOGUE)
+			need = HAS(op, where) ? op->at.where : all;
+		for (uint32_t i = 0; i < op->nin; i++)
+			at_of(m, op->in[i])->need |= need;
+		if (op->phase == EPILOGUE)
+			continue;
+		op->has &= ~(1u << A_where);
+		op->at.where = 0;
+		if (need && need != all && !stacked(m, op))
+			SET(op, where, need);
+	}
+}
+
+/* -- balance -- */
+
+/* Seconds of forward and backward of each place: of all iterations of a repeat. */
+static void add_seconds(const struct module *m, double (*at)[2])
+{
+	for (const struct op *op = m->top.first; op; op = op->next)
+		if (in_microbatch(op))
+			at[place_of(op)][op->phase == BACKWARD] += op_seconds(m, op);
+}
+
+static struct piece piece_of(const double *seconds, double n)
+{
+	struct piece x = { .seconds = { [ACT_F] = seconds[0] / n, [ACT_B] = seconds[1] / n } };
+
+	x.seconds[ACT_I] = x.seconds[ACT_W] = x.seconds[ACT_B] / 2;
+	return x;
+}
+
+/* Bytes of one iteration of repeat d that last: of its params, states and gradients, or, kept, of what
+ * backward reads of a forward iteration. */
+static void add_bytes(const struct module *m, dimid d, struct piece *x)
+{
+	for (uint32_t i = 0; i < m->bufs.n; i++) {
+		const struct buffer *b = m->bufs.at[i];
+		double bytes = dtype_bytes(b->dt);
+		bool has = false;
+
+		for (int k = 0; k < b->nd; k++) {
+			has |= b->d[k] == d;
+			bytes *= b->d[k] == d ? 1 : (double)cap_of(m, b->d[k], &b->store.on[k]);
+		}
+		x->fixed += has ? bytes : 0;
+	}
+	for (const struct op *op = m->top.first; op; op = op->next) {
+		if (op->code != OP_REPEAT || op->at.dim != d)
+			continue;
+		for (uint32_t i = (uint32_t)op->at.ncarry; i < op->nout; i++)
+			*(op->phase == FORWARD ? &x->bytes : &x->fixed) += (double)local_bytes(m, op->body->yields.at[i]);
+	}
+}
+
+struct schedule pipe_schedule(const struct module *m)
+{
+	struct schedule s = { .p = pipe_stages(m), .v = m->pipe.chunks, .m = (int)m->micro,
+			      .inflight = (int)m->pipe.inflight };
+
+	if (!schedule_find(order_name[m->pipe.order], &s.kind))
+		die("no schedule '%s'", order_name[m->pipe.order]);
+	return s;
+}
+
+static struct chain chain_of(struct module *m, double (*at)[2])
+{
+	int n = (int)m->pipe.loops.n, total = (int)m->pipe.end.at[m->pipe.end.n - 1], k = 0;
+	struct piece *iteration = NEWN(m->mem, struct piece, total), *glue = NEWN(m->mem, struct piece, total);
+
+	for (int r = 0; r < n; r++) {
+		int64_t trips = dim_size(m, m->pipe.loops.at[r]);
+		struct piece one = piece_of(at[2 * r + 1], (double)trips);
+
+		add_bytes(m, m->pipe.loops.at[r], &one);
+		if (r)
+			glue[k] = piece_of(at[2 * r], 1);
+		for (int64_t i = 0; i < trips; i++)
+			iteration[k++] = one;
+	}
+	return (struct chain){ .iteration = iteration, .n = total, .glue = glue, .first = piece_of(at[0], 1),
+			       .last = piece_of(at[2 * n], 1) };
+}
+
+static bool balance(struct module *m, struct diag *d)
+{
+	double(*at)[2] = (double(*)[2])NEWN(m->mem, double, 2 * (2 * m->pipe.loops.n + 1));
+	struct schedule s = pipe_schedule(m);
+	const char *refused = schedule_refused(m->mem, &s);
+
+	if (refused)
+		return diag_error(d, m->mesh.at[m->pipe.user].at, "%s", refused);
+	add_seconds(m, at);
+	struct chain c = chain_of(m, at);
+	struct costs like = { .receive = m->pipe.buffers ? (int)m->pipe.buffers : RECEIVE_BUFFERS, .clip = true };
+	struct balance b = balance_chain(m->mem, &c, &s, &like, m->hw.memory);
+	if (!b.end) /* it does not fit in any way: explain says by how much */
+		b = balance_chain(m->mem, &c, &s, &like, 0);
+	for (uint32_t g = 0; b.end && g < m->pipe.end.n; g++)
+		m->pipe.end.at[g] = b.end[g];
+	return true;
+}
+
+static void clear(struct block *block)
+{
+	for (struct op *op = block->first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->aux = NULL;
+}
+
+bool pass_pipeline(struct module *m, struct diag *d)
+{
+	if (pipe_axis(m) < 0)
+		return true;
+	clear(&m->top);
+	place_ops(m);
+	copy_placeless(m);
+	place_prologue(m);
+	return m->pipe.fixed || balance(m, d);
+}
