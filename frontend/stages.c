@@ -76,18 +76,17 @@ static void read_order(struct ctx *c, const struct node *line)
 	struct pipe *p = &c->m->pipe;
 	const struct node *word = line ? setting_value(line) : NULL;
 
-	p->order = ORDER_1F1B;
-	for (int i = 0; word && word->name && i < NORDER; i++)
-		if (streq(word->name, order_name[i]))
-			p->order = (enum pipe_order)i;
+	p->order = SCHED_1F1B;
+	if (word && word->name)
+		schedule_find(word->name, &p->order);
 	p->chunks = (int)read_count(c, line, "chunks");
 	p->inflight = read_count(c, line, "inflight");
 	p->buffers = read_count(c, line, "buffers");
-	bool several = p->order == ORDER_INTERLEAVED || p->order == ORDER_ZB_V;
+	bool several = p->order == SCHED_INTERLEAVED || p->order == SCHED_ZB_V;
 	if (p->chunks && p->chunks != 1 && !several)
 		fail(c, find_option(line, "chunks")->at, "%s has one chunk a stage; interleaved and zb_v have more",
-		     order_name[p->order]);
-	if (p->chunks && p->chunks != 2 && p->order == ORDER_ZB_V)
+		     schedule_name(p->order));
+	if (p->chunks && p->chunks != 2 && p->order == SCHED_ZB_V)
 		fail(c, find_option(line, "chunks")->at, "zb_v has 2 chunks a stage");
 	if (!p->chunks)
 		p->chunks = several ? 2 : 1;

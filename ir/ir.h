@@ -23,6 +23,7 @@
 #define PTC_IR_H
 #include "ir/base.h"
 #include "ir/diag.h"
+#include "ir/schedule.h"
 
 enum { MAX_DIMS = 10, MAX_ON = 14, MAX_AXES = 14, MAX_MESH = 6 }; /* all axes may split one dim */
 
@@ -235,10 +236,6 @@ struct hardware {
 enum form { LOGICAL, PLACED, PARTITIONED, PLANNED, NFORM };
 extern const char *const form_name[NFORM];
 
-/* The orders of a pipeline's actions (passes/schedule.h). */
-enum pipe_order { ORDER_GPIPE, ORDER_1F1B, ORDER_INTERLEAVED, ORDER_ZB_H1, ORDER_ZB_V, NORDER };
-extern const char *const order_name[NORDER];
-
 /* `layers -> pp`: the iterations of some repeats, one chain in file order, are cut into chunks; see pipe.c.
  * A place is a piece of forward or backward that one chunk runs: 2k the glue before repeat k, 2k + 1 repeat
  * k, 2n the glue behind the last. Ops of FORWARD and BACKWARD at the top have one place in {where}; those of
@@ -246,7 +243,7 @@ extern const char *const order_name[NORDER];
  * value is there where its op ran; one of FORWARD or BACKWARD travels to the places that read it. */
 struct pipe {
 	int user;          /* index into module.mesh; -1: no pipeline */
-	enum pipe_order order;
+	enum schedule_kind order;
 	int chunks;        /* of a stage */
 	bool fixed;        /* the plan says where to cut */
 	int64_t inflight, buffers; /* microbatches a stage may hold, receive buffers; 0: as the order says, 2 */
@@ -426,6 +423,7 @@ int64_t pipe_index(const struct module *m, dimid d, int64_t position);
 bool pipe_runs(const struct module *m, int g, int place);
 int64_t pipe_places(const struct module *m, int stage);            /* bit set of places that it runs */
 int pipe_first_stage(const struct module *m, int64_t places);      /* the first that runs one of them */
+struct schedule pipe_schedule(const struct module *m);             /* expand it where its actions are needed */
 
 /* -- verify.c -- */
 /* The invariants of the module's form. false after an error has been reported. */

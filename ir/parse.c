@@ -413,7 +413,7 @@ static void check_pipe(struct parser *p, struct token at)
 		lex_fail_at(p, at, "a pipeline has an axis");
 	if (!p->bad && (int64_t)x->chunks * pipe_stages(p->m) > MOST_RANKS)
 		lex_fail_at(p, at, "more than %d chunks", MOST_RANKS);
-	if (!p->bad && x->order == ORDER_ZB_V && x->chunks != 2)
+	if (!p->bad && x->order == SCHED_ZB_V && x->chunks != 2)
 		lex_fail_at(p, at, "zb_v has 2 chunks a stage");
 	if (!p->bad && x->end.n && ((int)x->end.n != pipe_chunks(p->m) || x->end.at[x->end.n - 1] != whole))
 		lex_fail_at(p, at, "the ends do not cut %lld iterations into %d chunks", (long long)whole,
@@ -426,9 +426,7 @@ static void parse_pipe(struct parser *p)
 	struct pipe x = { .user = -1, .chunks = 1 };
 
 	const char *name = lex_string(p, "an order");
-	while (x.order < NORDER && !streq(order_name[x.order], name))
-		x.order++;
-	if (x.order == NORDER) {
+	if (!p->bad && (!schedule_find(name, &x.order) || x.order == SCHED_LIST)) {
 		lex_fail_at(p, at, "no order of a pipeline");
 		return;
 	}

@@ -5,8 +5,6 @@
  * itself, 2n the glue behind the last of n. */
 #include "ir/ir.h"
 
-const char *const order_name[NORDER] = { "gpipe", "1f1b", "interleaved", "zb_h1", "zb_v" };
-
 int pipe_axis(const struct module *m)
 {
 	for (uint32_t i = 0; m->pipe.user >= 0 && i < m->axes.n; i++)
@@ -29,7 +27,7 @@ int pipe_stage(const struct module *m, int g)
 {
 	int p = pipe_stages(m);
 
-	return m->pipe.order == ORDER_ZB_V && g >= p ? 2 * p - 1 - g : g % p;
+	return m->pipe.order == SCHED_ZB_V && g >= p ? 2 * p - 1 - g : g % p;
 }
 
 static int loop_no(const struct module *m, dimid d)
@@ -173,4 +171,10 @@ int pipe_first_stage(const struct module *m, int64_t places)
 	while (s + 1 < pipe_stages(m) && !(pipe_places(m, s) & places))
 		s++;
 	return s;
+}
+
+struct schedule pipe_schedule(const struct module *m)
+{
+	return (struct schedule){ .kind = m->pipe.order, .p = pipe_stages(m), .v = m->pipe.chunks, .m = (int)m->micro,
+				  .inflight = (int)m->pipe.inflight };
 }

@@ -299,7 +299,7 @@ static void put_pipe(struct printer *p)
 	if (x->user < 0)
 		return;
 	text_put(t, "pipeline ");
-	put_string(t, order_name[x->order]);
+	put_string(t, schedule_name(x->order));
 	text_put(t, " axis=");
 	put_name(t, p->m->mesh.at[x->user].name);
 	text_put(t, " chunks=%d", x->chunks);

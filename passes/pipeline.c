@@ -7,7 +7,6 @@
  * how. */
 #include "passes/balance.h"
 #include "passes/passes.h"
-#include "passes/pipeline.h"
 
 struct at {
 	int64_t need;   /* places that read it */
@@ -249,16 +248,6 @@ static void add_bytes(const struct module *m, dimid d, struct piece *x)
 		for (uint32_t i = (uint32_t)op->at.ncarry; i < op->nout; i++)
 			*(op->phase == FORWARD ? &x->bytes : &x->fixed) += (double)local_bytes(m, op->body->yields.at[i]);
 	}
-}
-
-struct schedule pipe_schedule(const struct module *m)
-{
-	struct schedule s = { .p = pipe_stages(m), .v = m->pipe.chunks, .m = (int)m->micro,
-			      .inflight = (int)m->pipe.inflight };
-
-	if (!schedule_find(order_name[m->pipe.order], &s.kind))
-		die("no schedule '%s'", order_name[m->pipe.order]);
-	return s;
 }
 
 static struct chain chain_of(struct module *m, double (*at)[2])

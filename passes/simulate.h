@@ -2,7 +2,7 @@
  * cost; and which order of actions suits these costs best. */
 #ifndef PTC_SIMULATE_H
 #define PTC_SIMULATE_H
-#include "passes/schedule.h"
+#include "ir/schedule.h"
 
 struct chunk_cost {
 	double seconds[NACT];  /* of an F, B, I, W of one microbatch */

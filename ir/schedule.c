@@ -1,10 +1,10 @@
-/* passes/schedule.c - one generator without a clock. A stage has an order of forwards, an order of
+/* ir/schedule.c - one generator without a clock. A stage has an order of forwards, an order of
  * backwards, a count of forwards that come first, and a lag of weight halves behind input halves:
  *
  *   F x warm;  until all B are done: { F if any is left; B (or I); W while more than lag wait };  W
  *
  * zb_v alone is a pattern of its own. */
-#include "passes/schedule.h"
+#include "ir/schedule.h"
 
 const char action_letter[NACT] = { 'F', 'B', 'I', 'W' };
 

@@ -1,4 +1,4 @@
-/* passes/schedule.h - what each stage of a pipeline does, in which order. A schedule is a few
+/* ir/schedule.h - what each stage of a pipeline does, in which order. A schedule is a few
  * numbers; its lists of actions are made from them when they are needed, so a plan does not grow
  * with microbatches. Stands on ir/base.h alone: the compiler, the simulator and a runtime that
  * expands a schedule when it loads a plan share it.
