@@ -282,7 +282,7 @@ static void parse_dim_line(struct parser *p)
 	if (lex_accept_word(p, "zigzag")) {
 		lex_expect(p, '=', "'='");
 		zigzag = lex_int(p, 2, MOST_RANKS);
-		if (!p->bad && size % (2 * zigzag))
+		if (!p->bad && (!size || size % (2 * zigzag)))
 			lex_fail_at(p, at, "%lld are no 2 * %lld equal chunks", (long long)size, (long long)zigzag);
 	}
 	lex_accept_span(p, &span);

@@ -54,7 +54,8 @@ static bool check_dim_table(struct verifier *v)
 		if (m->dims.at[i].size < 0)
 			return ver_fail(v, NULL, "dim '%s' has size %lld", m->dims.at[i].name,
 					(long long)m->dims.at[i].size);
-		if (m->dims.at[i].zigzag && (m->dims.at[i].zigzag < 2 || m->dims.at[i].size % (2LL * m->dims.at[i].zigzag)))
+		if (m->dims.at[i].zigzag && (m->dims.at[i].zigzag < 2 || m->dims.at[i].size < 1 ||
+					     m->dims.at[i].size % (2LL * m->dims.at[i].zigzag)))
 			return ver_fail(v, NULL, "dim '%s' has no order zigzag=%d", m->dims.at[i].name,
 					m->dims.at[i].zigzag);
 		if (find_dim(m, m->dims.at[i].name) != i)

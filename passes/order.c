@@ -52,6 +52,8 @@ static bool order_dim(struct order *o, const struct arrow *a, dimid dim)
 		diag_note(o->d, nowhere, "order = zigzag is for a dim along which attention is causal");
 		return false;
 	}
+	if (!d->size)
+		return true;
 	if (d->zigzag && d->zigzag != k) {
 		diag_error(o->d, a->at, "'%s' would be in two orders, of %d and of %d parts", name, d->zigzag, k);
 		diag_note(o->d, o->by[class_of(o, dim)]->at, "the other is that of this arrow, by a rename if it is another dim");

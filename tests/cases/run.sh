@@ -451,6 +451,7 @@ for mesh in cp=2 cp=4 dp=2,cp=2,tp=2; do both "R94 zigzag" m0 --plan zigzag --me
 both "R94 zigzag, all that looks at an index" order --mesh cp=3,dp=2
 both "R94 zigzag, experts, convolution, scatter" ops --plan zigzag --mesh cp=2
 same "R94 zigzag, all that looks at an index" order --mesh cp=2,tp=3
+same "R94 zigzag of nothing" m0 --plan zigzag --mesh cp=2 --set seq=0
 same "R95 window 3 and full, documents of 4 and 8" m0 --mesh cp=2 --set seq=12,reach=3,cut=4
 both "R95 window 3 and full, zigzag" m0 --plan zigzag --mesh cp=3 --set seq=12,reach=3,cut=4
 same "R95 window 3 and full, ring" m0 --plan ring --mesh cp=4 --set seq=12,reach=3,cut=4

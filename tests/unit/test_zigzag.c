@@ -81,6 +81,7 @@ static void bad_orders(void **state)
 	assert_non_null(strstr(refused(mem, "ptc-ir 1\nmodule\ndim seq=8 zigzag=3\n"),
 			       "8 are no 2 * 3 equal chunks"));
 	assert_non_null(strstr(refused(mem, "ptc-ir 1\nmodule\ndim seq=8 zigzag=1\n"), "error"));
+	assert_non_null(strstr(refused(mem, "ptc-ir 1\nmodule\ndim seq=0 zigzag=2\n"), "equal chunks"));
 	assert_non_null(strstr(refused(mem, "ptc-ir 1\nmodule\ndim seq=8 zigzag=2\ndim ctx=8\nforward:\n"
 				       "%0 = const {value=1} : f32[seq]\n"
 				       "%1 = rename %0 {dims=(seq), tos=(ctx)} : f32[ctx]\n"),
