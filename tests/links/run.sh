@@ -48,6 +48,10 @@ gpt   4 8  --mesh dp=2,tp=8 --plan params --set heads=8
 gpt   4 8  --mesh dp=2,cp=8 --plan context
 gpt   2 2  --mesh cp=8 --plan ulysses --set heads=8
 gpt   4 8  --mesh cp=8 --plan ulysses --set heads=8
+# rings, split keys and zigzag order over an axis that is cut
+gpt    4 8 --mesh cp=8 --plan ring
+gpt    4 8 --mesh dp=2,cp=8 --plan zigzag --set seq=16
+attend 4 8 --mesh cp=8 --plan zigzag_apart --set seq=16
 # sizes that do not divide
 gpt   4 8  --mesh dp=12 --plan zero --set batch=12
 gpt   4 8  --mesh dp=6 --plan params --set batch=7,vocab=23
