@@ -391,8 +391,25 @@ static void stacked_yields(struct planner *p, struct block *block)
 	}
 }
 
-/* A kernel makes its results in the order of their ops, in one loop nest (but for rows of random numbers,
- * which come between), and reads an operand when the first that needs it is made: by the time that
+/* Has v a dim within one of `made` that it lacks? A kernel may keep such a value, and make it between two
+ * loop nests. */
+static bool made_between(const struct op *op, const struct value *made)
+{
+	const struct value *v = op->nout == 1 ? op->out[0] : NULL;
+	bool lacks = false;
+
+	if (!v || (opinfo[op->code].class != C_MAP && op->code != OP_LOOKUP))
+		return false;
+	for (int k = 0; k < made->nd; k++) {
+		if (lacks && has_dim(v, made->d[k]))
+			return true;
+		lacks |= !has_dim(v, made->d[k]);
+	}
+	return false;
+}
+
+/* A kernel makes its results in the order of their ops, in one loop nest (but for rows of random numbers
+ * and what lacks an outer dim, which come between), and reads an operand when the first that needs it is made: by the time that
  * `result` is stored, is arg i in a register? One result is stored last of all. */
 static bool read_by_then(const struct op *op, const struct value *result, uint32_t i)
 {
@@ -408,7 +425,7 @@ static bool read_by_then(const struct op *op, const struct value *result, uint32
 	for (struct op *o = body->first; o; o = o->next) {
 		bool needs = false;
 
-		if (o->code == OP_RNG)
+		if (o->code == OP_RNG || made_between(o, result))
 			return false;
 		o->mark = ++pos;
 		for (uint32_t n = 0; n < o->nin; n++)
