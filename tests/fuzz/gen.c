@@ -336,7 +336,7 @@ static void make_dims(struct gen *g)
 	m->precision = chance(g, 12) ? BF16 : F32;
 	m->probes = chance(g, 8);
 	g->batch = m->batch = new_dim(g, "batch", m->micro * (1 + (int64_t)roll(g, m->micro == 1 ? 9 : 4)));
-	int64_t seq = random_size(g);
+	int64_t seq = chance(g, 25) ? 4 << roll(g, 2) : random_size(g);
 	g->seq = new_dim(g, "seq", seq);
 	g->ctx = new_dim(g, "ctx", seq);
 	g->vocab = new_dim(g, "vocab", 1 + random_size(g));

@@ -162,6 +162,27 @@ static void usual_dims(struct gen *g, struct dimlist *l)
 			l->d[l->n++] = d[i];
 }
 
+static bool is_turned(const struct gen *g)
+{
+	for (uint32_t i = 0; i < g->m->arrows.n; i++)
+		if (g->m->arrows.at[i].zigzag)
+			return true;
+	return false;
+}
+
+/* Zigzag order: an even number of equal chunks, one order for a sequence and what it is renamed to. */
+static bool may_turn(struct gen *g, const struct arrow *a)
+{
+	int64_t k = 1;
+
+	for (int i = 0; i < a->naxes; i++)
+		k *= g->m->mesh.at[a->axes[i]].size;
+	for (int i = 0; i < a->dims.n; i++)
+		if (a->dims.d[i] != g->seq && a->dims.d[i] != g->ctx)
+			return false;
+	return a->dims.n && dim_size(g->m, g->seq) % (2 * k) == 0 && chance(g, 90) && !is_turned(g);
+}
+
 static void random_dims(struct gen *g, struct dimlist *l)
 {
 	int n = 1 + (int)roll(g, 4);
@@ -194,8 +215,10 @@ static void add_arrow(struct gen *g)
 		PUSH(g->mem, &m->arrows, a);
 		return;
 	}
-	if (chance(g, 40))
+	if (chance(g, 40)) {
 		usual_dims(g, &a.dims);
+		a.zigzag = may_turn(g, &a);
+	}
 	else
 		random_dims(g, &a.dims);
 	if (g->names.n && chance(g, 30)) {
@@ -209,7 +232,7 @@ static void add_arrow(struct gen *g)
 		a.sel = arena_printf(g->mem, "p%d", (int)roll(g, (uint32_t)g->nparam));
 	}
 	if (a.none)
-		a.dims.n = 0;
+		a.dims.n = a.zigzag = 0;
 	if (a.dims.n || a.none)
 		PUSH(g->mem, &m->arrows, a);
 }
