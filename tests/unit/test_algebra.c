@@ -300,7 +300,6 @@ static const struct {
 	int count;
 	double scalars;
 	const char *by;
-	bool tied;            /* two ways cost the same at this size */
 } table[] = {
 #define TP "heads, ff, vocab -> tp"
 #define DP "batch -> dp"
@@ -328,11 +327,11 @@ static const struct {
 	/* forward the bytes of the gathers; backward keys and values go round again, their gradients with them */
 	{ "e seq,ctx->cp 4", "cp=4", "seq -> cp;ctx -> cp", 2832 + 768 + 1536, 39, 4.5,
 	  "all_reduce cp 2832, ring cp 768, ring cp 1536" },
-	/* a layer: 2 x 3/4 of a maximum and a sum [b, h, s] and of o; the sum of dq, 384; dk and dv gathered, 384 (or
+	/* tied: two ways cost the same. A layer: 2 x 3/4 of a maximum and a sum [b, h, s] and of o; the sum of dq, 384; dk and dv gathered, 384 (or
 	 * x's gradient through k and v gathered, 192, and the gradients of wk and wv summed, 192: the same at
 	 * this size, less where the batch is large); the gradients of their biases, 24 */
-	{ "e ctx->cp 4", "cp=4", "ctx -> cp", 1536 + 768 + 768 + 48, 12, 0,
-	  "all_reduce cp 816, all_gather cp 768, combine cp 1536", .tied = true },
+	{ "e ctx->cp 4, tied", "cp=4", "ctx -> cp", 1536 + 768 + 768 + 48, 12, 0,
+	  "all_reduce cp 816, all_gather cp 768, combine cp 1536" },
 	/* 4 x 48 a layer forward and backward */
 	/* 4 x 48 a layer forward and backward; the gradients of q, k and v's biases are split by heads */
 	{ "e Ulysses 4", "cp=4", "seq -> cp;\"q\": heads -> cp;\"k\": heads -> cp;\"v\": heads -> cp",
@@ -448,7 +447,7 @@ static void sizes_do_not_matter(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < LEN(table); i++) {
-		if (table[i].tied)
+		if (strstr(table[i].name, "tied"))
 			continue;
 		struct arena *mem = arena_new();
 

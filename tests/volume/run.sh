@@ -32,6 +32,11 @@ volume "tp 4" 3939 14 --mesh tp=4
 volume "tp 4, seq -> tp" 4108.5 39 --mesh tp=4 --plan sp
 # The all-reduces as reduce-scatters and all-gathers; three scalars.
 volume "dp 4, optimizer -> dp" 2932.5 75 --mesh dp=4 --plan zero
+# Keys and values gathered: forward 2 * 192 a layer, backward their gradients scattered, 2 * 192. The gradients of all
+# params but wpe, which lies split by seq, 2 * 3/4 * 1888; the loss, the labels and the norm. As a ring: forward
+# the same, backward keys and values again and their gradients, 4 * 192; two rings for four collectives.
+volume "seq -> cp 4" $((4 * 384 + 2832 + 4)).5 46 --mesh cp=4 --plan gathered
+volume "seq, ctx -> cp 4" $((6 * 384 + 2832 + 4)).5 42 --mesh cp=4 --plan ring
 # Two heads of keys on four ranks: k and v are computed twice, from the h that q has gathered, so that their parts of
 # the cotangent of h are added to that of q before it is scattered. 20 * 6144 as reduce-scatters and all-gathers,
 # each over the two parts of tp; a layer's dk (2048), and dwv instead of dv (256), over one part; cross entropy; five norms;
