@@ -9,6 +9,9 @@ small() {
 	kind=$1 PTC=$PWD/build/$2/ptc
 	for args in "check tests/equiv/mlp.pdsl --mesh dp=2,tp=2" \
 		"check tests/equiv/gpt.pdsl --mesh dp=2,tp=2 --plan all --set batch=4,masked=1,microbatches=2,layers=1" \
+		"check tests/equiv/attend.pdsl --mesh cp=3 --set seq=7,src=5,layers=1" \
+		"check tests/equiv/attend.pdsl --mesh a=2,b=2 --plan both --set layers=1" \
+		"check tests/equiv/attend.pdsl --mesh cp=2 --plan zigzag --set layers=1" \
 		"run tests/equiv/gpt.pdsl --mesh dp=2,tp=2 --plan all --set vocab=256 --steps 2 --data tests/data/text.txt --save $TMP/p" \
 		"explain tests/equiv/llama.pdsl --mesh dp=2,tp=2 --plan all --json" \
 		"tests/equiv/llama.pdsl --mesh dp=2,tp=2 --plan all --verify -o $TMP/plan" \
