@@ -153,6 +153,12 @@ static void warn_blocked(struct tensors *t)
 		}
 }
 
+/* It splits no tensor as the others do: iterations are cut by cost, and nothing is padded. */
+static bool cuts_pipeline(const struct ctx *c, const struct arrow *a)
+{
+	return c->pipeline && a->naxes && a->axes[0] == c->pipeline_axis;
+}
+
 static void place_one(struct tensors *t, const struct seen *s)
 {
 	struct ctx *c = t->c;
@@ -165,7 +171,7 @@ static void place_one(struct tensors *t, const struct seen *s)
 		for (uint32_t k = 0; k < c->m->arrows.n; k++) {
 			const struct arrow *a = &c->m->arrows.at[k];
 
-			if ((a->sel != NULL) != with || a->what != W_DIMS || !selected(a, s->path))
+			if ((a->sel != NULL) != with || a->what != W_DIMS || !selected(a, s->path) || cuts_pipeline(c, a))
 				continue;
 			apply(t, s, k, used, on);
 		}
@@ -188,7 +194,7 @@ static void warn_idle(struct tensors *t)
 	for (uint32_t k = 0; k < c->m->arrows.n; k++) {
 		const struct arrow *a = &c->m->arrows.at[k];
 
-		if (t->applies[k] || a->what != W_DIMS)
+		if (t->applies[k] || a->what != W_DIMS || cuts_pipeline(c, a))
 			continue;
 		caution(c, a->at, "this arrow never applies");
 		if (a->sel && !any_selected(t, a))
