@@ -114,7 +114,7 @@ static void emit_op(struct part *p, struct op *op, struct work *w)
 static void part_plain(struct part *p, struct op *op)
 {
 	struct work *of = op->phase == BACKWARD && op->of && op->of->code != OP_REPEAT ? op_work(op->of) : NULL;
-	struct work w = of ? mirror_work(p, op, of) : choose_work(p, op);
+	struct work w = of ? gradient_work(p, op, of) : choose_work(p, op);
 
 	emit_op(p, op, &w);
 	for (uint32_t k = 0; k < op->nout; k++)

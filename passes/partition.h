@@ -71,7 +71,7 @@ struct part {
 	struct scope *scope; /* where new ops go */
 	const struct op *reader; /* old op that asks, for `why` */
 	VEC(struct op *) reads;  /* of params, at the top, in forward */
-	bool failed;
+	bool failed, no_latency; /* no_latency: version_seconds counts bytes alone */
 };
 
 /* -- work.c -- */
@@ -79,11 +79,18 @@ struct axes *work_on(struct work *w, dimid d); /* NULL: not a dim of the op */
 struct sharding work_need(const struct op *op, const struct work *w, uint32_t i);
 struct sharding work_result(const struct module *m, const struct op *op, const struct work *w, uint32_t k);
 struct work work_empty(const struct op *op);
-struct work choose_work(struct part *p, struct op *op);    /* docs/SHARDING.md */
+bool work_closed(const struct op *op, dimid d);            /* no axis may split this loop */
+void work_time(struct part *p, const struct op *op, struct work *w); /* the time axis, the pipeline's: no choice */
+/* *now: what is sent before the op runs, as against what its readers may have to send. */
+double work_seconds(struct part *p, const struct op *op, const struct work *w, double *now);
+struct work gradient_work(struct part *p, struct op *op, const struct work *of); /* mirror_work, or nearer home */
 struct work mirror_work(struct part *p, struct op *op, const struct work *of); /* 1.7 */
 void note_gradients(struct part *p, struct op *op, const struct work *w); /* op is emitted so */
-void set_hints(struct part *p, struct block *block);
 void set_later(struct part *p, struct block *block);       /* info.later, one sweep from the end */
+
+/* -- choose.c -- */
+struct work choose_work(struct part *p, struct op *op);    /* docs/SHARDING.md */
+void set_hints(struct part *p, struct block *block);
 
 /* -- sink.c -- */
 void set_readers(struct part *p, struct block *block);

@@ -208,6 +208,11 @@ static bool is_sent(const struct reshard *r)
 	return r->code != OP_SHARD && r->code != OP_TO_PARTIAL;
 }
 
+static double step_latency(const struct state *s, const struct reshard *r)
+{
+	return is_sent(r) ? comm_seconds(s->m, step_axes(r), 0) : 0;
+}
+
 /* weighing: an all_reduce over several links is not emitted as it stands. */
 static double step_seconds(const struct state *s, const struct reshard *r, const struct sharding *before,
 			   enum dtype dt, bool weighing)
@@ -229,7 +234,7 @@ struct chain reshard_chain(const struct module *m, int nd, const dimid *d, enum 
 	struct state s = { m, nd, d, dst, *src };
 
 	c.n = 0;
-	c.seconds = 0;
+	c.seconds = c.latency = 0;
 	c.free = true;
 	while (!sharding_equal(&s.cur, dst, nd)) {
 		struct reshard *r = &c.step[c.n];
@@ -247,6 +252,7 @@ struct chain reshard_chain(const struct module *m, int nd, const dimid *d, enum 
 		c.n++;
 		double t = step_seconds(&s, r, &before, dt, true);
 		c.seconds += t;
+		c.latency += step_latency(&s, r);
 		c.free &= !is_sent(r);
 	}
 	return c;
@@ -280,12 +286,13 @@ struct chain reshard_best(const struct module *m, int nd, const dimid *d, enum d
 		reroute(m, nd, d, dt, src, dst, &c);
 	if (c.seconds >= 1e30)
 		return c;
-	c.seconds = 0;
+	c.seconds = c.latency = 0;
 	c.free = true;
 	for (int i = 0; i < c.n; i++) {
 		struct state s = { m, nd, d, dst, c.step[i].sh };
 
 		c.seconds += step_seconds(&s, &c.step[i], i ? &c.step[i - 1].sh : src, dt, false);
+		c.latency += step_latency(&s, &c.step[i]);
 		c.free &= !is_sent(&c.step[i]);
 	}
 	return c;

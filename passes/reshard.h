@@ -16,7 +16,7 @@ struct reshard {
 struct chain {
 	int n;
 	struct reshard step[MAX_CHAIN];
-	double seconds;
+	double seconds, latency; /* latency: what of it does not depend on sizes */
 	bool free; /* nothing is sent */
 };
 

@@ -202,8 +202,9 @@ double version_seconds(struct part *p, struct value *v, const struct sharding *s
 
 		if (gate_shut(p, i) && i->weight && !c.free)
 			c.seconds = 1e20; /* weights stay put, activations move */
-		if (c.seconds < best)
-			best = c.seconds;
+		double t = p->no_latency && c.seconds < 1e20 ? c.seconds - c.latency : c.seconds;
+		if (t < best)
+			best = t;
 	}
 	return best;
 }

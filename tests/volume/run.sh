@@ -42,9 +42,19 @@ volume "seq, ctx -> cp 4" $((6 * 384 + 2832 + 4)).5 42 --mesh cp=4 --plan ring
 # each over the two parts of tp; a layer's dk (2048), and dwv instead of dv (256), over one part; cross entropy; five norms;
 # three scalars.
 model=gqa volume "grouped queries, tp 4, seq -> tp" $((20 * 6144 + 2 * 2048 + 2 * 256 + 2 * 384 + 5 * 48 + 4)).5 54
+# The gradient of the table is 512 elements, that of what is read from it 128: each rank gathers these, 32 of its
+# own, and makes the gradient whole, or its part of it; the other gradient, 64, is reduced. In microbatches the same.
+for m in 1 2; do
+	model=table volume "a table, dp 4, $m microbatches" $((3 * 32 + 96 + 3)) $((m + 3)) --set microbatches=$m
+	model=table volume "a table, optimizer -> dp, $m microbatches" $((3 * 32 + 48 + 3 * 128 + 48 + 4)).5 $((m + 6)) \
+		--plan zero --set microbatches=$m
+done
 # An MLP: one gather and one reduce-scatter forward, the same backward; so do embedding and head together: 9 * 768.
 # 26 gradients of [embed], cross entropy, three scalars.
 model=nest volume "a repeat in a repeat, tp 4, seq -> tp" $((9 * 768 + 26 * 12 + 96 + 4)).5 67
 expect "the repeat in a repeat is what one rank computes" 0 "$PTC" check tests/volume/nest.pdsl --set microbatches=2 --mesh dp=2,tp=2 &&
 	ok "nest: as one rank"
+for plan in "--plan zero" "--plan zero --set microbatches=2,batch=24 --mesh dp=3" "--mesh dp=3"; do
+	expect "a table, $plan, is what one rank computes" 0 "$PTC" check tests/volume/table.pdsl $plan && ok "table: $plan"
+done
 finish
