@@ -21,6 +21,23 @@ volume() { # NAME ELEMENTS COUNT OPTIONS...
 	fi
 }
 
+# The same by op and axis: "all_reduce dp 2928, ..." in alphabetical order. Scalars are in it.
+parts() { # NAME PARTS OPTIONS...
+	name=$1 want=$2
+	shift 2
+	expect "$name" 0 "$PTC" explain "tests/volume/${model:-gpt}.pdsl" --json "$@" || return
+	got=$(jq -r '[.comm | group_by([.op, .axis])[] | "\(.[0].op) \(.[0].axis) \(map(.bytes) | add / 4)"] | join(", ")' "$TMP/out")
+	if [ "$got" = "$want" ]; then
+		ok "parts: $name"
+	else
+		{
+			echo "sent:     $got" && echo "expected: $want"
+			jq -r '.comm[] | "\(.bytes / 4) \(.why)"' "$TMP/out"
+		} >"$TMP/why"
+		bad "parts: $name" "$TMP/why"
+	fi
+}
+
 # Each gradient is all-reduced: 2 * 1952 * 3/4; and two scalars, the loss and the number of labels.
 volume "dp 4" 2931 38 --mesh dp=4
 # Two all-reduces of [batch, seq, embed] a layer forward, two backward, one for the embedding, one for the
@@ -54,6 +71,37 @@ done
 model=nest volume "a repeat in a repeat, tp 4, seq -> tp" $((9 * 768 + 26 * 12 + 96 + 4)).5 67
 expect "the repeat in a repeat is what one rank computes" 0 "$PTC" check tests/volume/nest.pdsl --set microbatches=2 --mesh dp=2,tp=2 &&
 	ok "nest: as one rank"
+# Experts: each exchange is of [batch, experts, slot, embed], 1024 elements: to the experts and back, twice in
+# backward. The gradients of the experts are whole after it; those of wte and wr are reduced; three scalars.
+model=moe parts "experts, ep 4" "all_reduce ep $((192 + 48 + 4)).5, all_to_all ep $((4 * 192))"
+# dp sees half the batch: the gradients of the experts, 2 * 512 a rank, are reduced over it.
+model=moe parts "experts, dp 2, ep 2" "all_reduce dp 1024, all_reduce dp.ep $((192 + 48 + 3)), all_reduce ep 1, all_to_all ep 512" --plan two
+# Without `wr: none -> ep` the router is split by experts: x is gathered for it, its result exchanged.
+model=moe parts "experts, the router is split" \
+	"all_gather ep 192, all_reduce ep $((192 + 4)).5, all_to_all ep $((4 * 192 + 2 * 24)), reduce_scatter ep 192" --plan split
+# Experts of which tp has half: ye is reduced, 512; its cotangent not, but that of x, 128, with what it is added to.
+# Embedding and head 2 * 128, cross entropy 2 * 16; an exchange is 256.
+model=moe parts "experts, ep 2, tp 2" \
+	"all_reduce ep $((64 + 32 + 1)), all_reduce ep.tp 3, all_reduce tp $((512 + 128 + 256 + 32)), all_to_all ep 1024" --plan tp
+for plan in "" "--plan two --set batch=7,experts=3" "--plan split --set batch=7,experts=3" "--plan tp --set seq=7,experts=3"; do
+	expect "experts, $plan, as one rank" 0 "$PTC" check --evaluator tests/volume/moe.pdsl $plan && ok "experts: $plan"
+done
+# Four heads of keys on eight ranks: tp is 4 x 2. Six all-reduces over both of [batch, seq, embed], 448, two of
+# [batch, seq], 28, two scalars; over the two that share a head dk and dv, 32 each. From seq 32 on these are larger than
+# the gradients of wk, bk, wv and bv (32 and 2), which are then reduced instead.
+model=heads parts "grouped queries, tp 8" "all_reduce tp $((6 * 448 + 2 * 28 + 2 * 32 + 3)).5"
+model=heads parts "grouped queries, tp 8, seq 32" "all_reduce tp $((6 * 1792 + 2 * 112 + 68 + 3)).5" --set seq=32
+model=heads parts "grouped queries, tp 8, seq 64" "all_reduce tp $((6 * 3584 + 2 * 224 + 68 + 3)).5" --set seq=64
+# Batch normalization: two all-reduces of [c] forward and two backward, 9 each; the gradients, 60 elements; two scalars.
+for batch in 8 7; do
+	model=bn volume "batch normalization, dp 4, batch $batch" $((4 * 9 + 90 + 3)) 10 --set batch=$batch
+	expect "batch normalization as one rank" 0 "$PTC" check --evaluator tests/volume/bn.pdsl --set batch=$batch && ok bn
+done
+# Two layers of GPT-2 at full width: 20 reduce-scatters and all-gathers of 16 * 1024 * 768 elements, 3/4 of them; norms and
+# biases behind a sum, 14 * 768 over all; a rank has 12565 rows of wte, 256 of wpe, a quarter of the layers; cross entropy.
+model=../gspmd/gpt2 parts "GPT-2, dp 2, tp 4, seq -> tp" \
+	"all_gather tp $((10 * 9437184)), all_reduce dp $((12565 * 768 + 256 * 768 + 2 * (12 * 768 * 192 + 3 * 192 + 768))), all_reduce dp.tp $((14 * 1344 + 3)).5, all_reduce tp $((2 * 24576 + 1)).5, reduce_scatter tp $((10 * 9437184))" \
+	--plan dp_sp --mesh dp=2,tp=4 --set layers=2,batch=32,vocab=50257
 for plan in "--plan zero" "--plan zero --set microbatches=2,batch=24 --mesh dp=3" "--mesh dp=3"; do
 	expect "a table, $plan, is what one rank computes" 0 "$PTC" check tests/volume/table.pdsl $plan && ok "table: $plan"
 done
