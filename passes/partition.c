@@ -114,7 +114,8 @@ static void emit_op(struct part *p, struct op *op, struct work *w)
 static void part_plain(struct part *p, struct op *op)
 {
 	struct work *of = op->phase == BACKWARD && op->of && op->of->code != OP_REPEAT ? op_work(op->of) : NULL;
-	struct work w = of ? gradient_work(p, op, of) : choose_work(p, op);
+	bool again = of && op->nout == 1 && info_of(p, op->out[0])->again;
+	struct work w = again ? *of : of ? gradient_work(p, op, of) : choose_work(p, op);
 
 	emit_op(p, op, &w);
 	for (uint32_t k = 0; k < op->nout; k++)
@@ -678,8 +679,8 @@ static void part_block(struct part *p, struct block *block)
 {
 	for (struct op *op = block->first; op; op = op->next) {
 		p->scope->b.phase = op->phase;
-		part_op(p, op);
 		set_again(p, op);
+		part_op(p, op);
 	}
 }
 
@@ -716,29 +717,6 @@ static void drop_stale_of(struct block *block)
 			op->of = NULL;
 		if (op->body)
 			drop_stale_of(op->body);
-	}
-}
-
-/* A new op whose results nobody reads: versions that were made and not used. */
-static void drop_dead(struct block *block)
-{
-	for (struct op *op = block->last, *prev; op; op = prev) {
-		bool used = !op->nout;
-
-		prev = op->prev;
-		for (uint32_t i = 0; i < op->nout; i++)
-			used |= op->out[i]->mark != 0;
-		if (!used) {
-			op_unlink(op);
-			continue;
-		}
-		for (uint32_t i = 0; i < op->nin; i++)
-			op->in[i]->mark = 1;
-		if (op->body) {
-			for (uint32_t i = 0; i < op->body->yields.n; i++)
-				op->body->yields.at[i]->mark = 1;
-			drop_dead(op->body);
-		}
 	}
 }
 

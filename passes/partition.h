@@ -115,6 +115,9 @@ void fix_wild(struct part *p, struct value *v, const struct sharding *sh);
 uint32_t until_late(const struct module *m); /* axes over which a sum may wait for the epilogue: microbatches, stages */
 struct value *rename_root(struct part *p, struct value *v); /* through aliases */
 
+/* -- drop.c -- */
+void drop_dead(struct block *block);
+
 static inline struct work *op_work(const struct op *op) { return op->aux; }
 
 #endif
