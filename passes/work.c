@@ -362,6 +362,19 @@ void note_gradients(struct part *p, struct op *op, const struct work *w)
 	}
 }
 
+/* Readers want v cut over these axes too, which is free; its cotangent then comes in parts, and is gathered. */
+static double cut_seconds(struct part *p, const struct op *op, const struct value *v, const struct sharding *sh)
+{
+	struct sharding from = *sh, to = *sh;
+	const struct info *i = info_of(p, v);
+
+	from.sum = from.max = to.sum = to.max = 0;
+	for (uint32_t a = 0; a < p->m->axes.n && has_gradient(p, op); a++)
+		if (i->hint[a] && !((sharding_axes(sh, v->nd) | sh->sum | sh->max) >> a & 1))
+			axes_push(&from.on[__builtin_ctz(i->hint[a])], (int)a);
+	return reshard_chain(p->m, v->nd, v->d, v->dt, &from, &to).seconds;
+}
+
 /* now: what is sent before the op runs, as against what its readers may have to send. */
 double work_seconds(struct part *p, const struct op *op, const struct work *w, double *now)
 {
@@ -375,7 +388,7 @@ double work_seconds(struct part *p, const struct op *op, const struct work *w, d
 		if (v->placed && (op->phase <= FORWARD || op->phase == EPILOGUE))
 			t += reshard_chain(p->m, v->nd, v->d, v->dt, &sh, &v->sh).seconds;
 		else
-			t += pending_seconds(p, v, &sh);
+			t += pending_seconds(p, v, &sh) + cut_seconds(p, op, v, &sh);
 	}
 	return t;
 }
