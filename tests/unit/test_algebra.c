@@ -330,8 +330,8 @@ static const struct {
 	/* tied: two ways cost the same. A layer: 2 x 3/4 of a maximum and a sum [b, h, s] and of o; the sum of dq, 384; dk and dv gathered, 384 (or
 	 * x's gradient through k and v gathered, 192, and the gradients of wk and wv summed, 192: the same at
 	 * this size, less where the batch is large); the gradients of their biases, 24 */
-	{ "e ctx->cp 4, tied", "cp=4", "ctx -> cp", 1536 + 768 + 768 + 48, 12, 0,
-	  "all_reduce cp 816, all_gather cp 768, combine cp 1536" },
+	{ "e ctx->cp 4, tied", "cp=4", "ctx -> cp", 1536 + 768 + 768 + 48, 14, 0,
+	  "all_reduce cp 1200, all_gather cp 384, combine cp 1536" },
 	/* 4 x 48 a layer forward and backward */
 	/* 4 x 48 a layer forward and backward; the gradients of q, k and v's biases are split by heads */
 	{ "e Ulysses 4", "cp=4", "seq -> cp;\"q\": heads -> cp;\"k\": heads -> cp;\"v\": heads -> cp",
