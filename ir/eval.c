@@ -346,11 +346,22 @@ static bool kernel(struct eval *e, const struct op *op)
 	return true;
 }
 
+/* All stages hold what this one does. */
+static void tell_all(struct eval *e, struct held *h, int stage)
+{
+	for (int c = 0; c < e->ncoord; c++) {
+		int from = c + (stage - ev_stage(e, c)) * e->step_of[pipe_axis(e->m)];
+
+		if (from != c)
+			memcpy(ev_at(h, c), ev_at(h, from), (size_t)h->count * sizeof *h->x);
+	}
+}
+
 /* Iteration i is on one stage; in the loop all stages have its slice. */
 static bool slice_stage(struct eval *e, const struct op *op, struct held *s, struct held *o, int64_t i,
 			int64_t stride, bool into_stack)
 {
-	int g = pipe_chunk_of(e->m, op->at.dim, i), stage = pipe_stage(e->m, g), axis = pipe_axis(e->m);
+	int g = pipe_chunk_of(e->m, op->at.dim, i), stage = pipe_stage(e->m, g);
 	int64_t row = pipe_row(e->m, op->at.dim, g) + i - pipe_trips(e->m, op->at.dim, g).lo;
 	bool ok;
 
@@ -358,12 +369,8 @@ static bool slice_stage(struct eval *e, const struct op *op, struct held *s, str
 	ok = into_stack ? ev_copy(e, op, s, row * stride, o, 0, op->at.dim) :
 			  ev_copy(e, op, o, 0, s, row * stride, op->at.dim);
 	e->only = -1;
-	for (int c = 0; ok && !into_stack && c < e->ncoord; c++) {
-		int from = c + (stage - ev_stage(e, c)) * e->step_of[axis];
-
-		if (from != c)
-			memcpy(ev_at(o, c), ev_at(o, from), (size_t)o->count * sizeof *o->x);
-	}
+	if (ok && !into_stack)
+		tell_all(e, o, stage);
 	return ok;
 }
 
@@ -404,9 +411,14 @@ static bool iteration(struct eval *e, const struct op *op, int64_t i)
 	const struct block *body = op->body;
 	int64_t nc = op->at.ncarry, first = nc + op->at.nwith;
 
-	for (int64_t k = 0; k < nc; k++)
-		if (!cross(e, op, body->args.at[k], op->out[k], is_local(e, op, k) ? 1u << pipe_axis(e->m) : 0))
+	for (int64_t k = 0; k < nc; k++) {
+		bool local = is_local(e, op, k);
+
+		if (!cross(e, op, body->args.at[k], op->out[k], local ? 1u << pipe_axis(e->m) : 0))
 			return false;
+		if (local) /* as it is where the iteration runs */
+			tell_all(e, ev_make(e, body->args.at[k]), pipe_stage(e->m, pipe_chunk_of(e->m, op->at.dim, i)));
+	}
 	for (uint32_t k = (uint32_t)first; k < op->nin; k++)
 		if (!slice(e, op, op->in[k], body->args.at[k], i, false))
 			return false;

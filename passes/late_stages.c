@@ -133,11 +133,28 @@ static bool is_const(const struct value *v)
 struct meeting {
 	int64_t all;          /* stages that have all operands */
 	bool apart, mixed;    /* operands are on different stages; some everywhere, some not */
+	bool owed;            /* one of those everywhere is a sum over all stages */
 };
+
+/* What is summed along rows of a repeat is a sum over stages, until an op is not linear in it. */
+static bool owed(struct stages *s, const struct value *v)
+{
+	return v->def->phase == EPILOGUE && spot_of(s, v)->owed;
+}
+
+static bool makes_sum(struct stages *s, const struct op *op)
+{
+	bool rows = false;
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		if ((stacked(s, op->in[i]) && !stacked(s, op->out[0])) || (owed(s, op->in[i]) && op_linear(op, i)))
+			rows = true;
+	return rows;
+}
 
 static struct meeting meet(struct stages *s, const struct op *op)
 {
-	struct meeting x = { EVERYWHERE, false, false };
+	struct meeting x = { EVERYWHERE, false, false, false };
 	bool whole = false;
 
 	for (uint32_t i = 0; i < op->nin; i++) {
@@ -145,6 +162,7 @@ static struct meeting meet(struct stages *s, const struct op *op)
 
 		if (t == EVERYWHERE) {
 			whole |= !is_const(op->in[i]);
+			x.owed |= owed(s, op->in[i]);
 			continue;
 		}
 		x.apart |= x.all != EVERYWHERE && x.all != t;
@@ -186,7 +204,10 @@ static bool place_late_op(struct stages *s, struct op *op)
 			   s->m->dims.at[op->at.dim].name);
 		return false;
 	}
-	if ((x.apart && !x.all) || (!covers(x.all, wanted) && (x.apart || x.mixed || op->code == OP_WRITE))) {
+	if (x.mixed && x.owed) {
+		x.all = EVERYWHERE;
+		spread_operands(s, op, x.all);
+	} else if ((x.apart && !x.all) || (!covers(x.all, wanted) && (x.apart || x.mixed || op->code == OP_WRITE))) {
 		x.all = wanted ? wanted : EVERYWHERE;
 		spread_operands(s, op, x.all);
 	}
@@ -196,8 +217,10 @@ static bool place_late_op(struct stages *s, struct op *op)
 		x.all = where_of(op);
 	if (x.all != EVERYWHERE)
 		SET(op, where, x.all);
-	for (uint32_t i = 0; i < op->nout; i++)
+	for (uint32_t i = 0; i < op->nout; i++) {
 		spot_of(s, op->out[i])->there = x.all;
+		spot_of(s, op->out[i])->owed = makes_sum(s, op);
+	}
 	return true;
 }
 
