@@ -361,13 +361,13 @@ static bool push_axes(struct axes *l, const struct axes *a)
 }
 
 /* What a collective makes of the lists of axes. */
-static bool lists_fit(struct eval *e, const struct op *op)
+static bool lists_fit(struct eval *e, const struct op *op, uint32_t n)
 {
-	const struct value *in = op->in[0], *out = op->out[0];
+	const struct value *in = op->in[n], *out = op->out[n];
 	enum opcode code = op->code;
 	bool leaves = code == OP_ALL_GATHER || code == OP_ALL_TO_ALL, fits = true;
 	bool comes = code == OP_REDUCE_SCATTER || code == OP_SHARD || code == OP_ALL_TO_ALL;
-	dimid from = op->at.dim, to = code == OP_ALL_TO_ALL ? op->at.to : op->at.dim;
+	dimid from = comm_dim(op, n), to = code == OP_ALL_TO_ALL ? op->at.to : from;
 
 	if ((leaves && !has_dim(in, from)) || (comes && !has_dim(in, to)))
 		return ev_fail(e, op, "the operand lacks a dim of the collective");
@@ -384,10 +384,10 @@ static bool lists_fit(struct eval *e, const struct op *op)
 }
 
 /* What a collective makes of the pending axes. */
-static bool pending_fits(struct eval *e, const struct op *op, uint32_t bits)
+static bool pending_fits(struct eval *e, const struct op *op, uint32_t n, uint32_t bits)
 {
-	const struct sharding *a = ev_sharding(e, op->in[0]);
-	const struct sharding *b = ev_sharding(e, op->out[0]);
+	const struct sharding *a = ev_sharding(e, op->in[n]);
+	const struct sharding *b = ev_sharding(e, op->out[n]);
 	uint32_t owed = op->at.max ? a->max : a->sum, left = op->at.max ? b->max : b->sum;
 	uint32_t other = op->at.max ? a->sum : a->max, still = op->at.max ? b->sum : b->max;
 
@@ -399,7 +399,7 @@ static bool pending_fits(struct eval *e, const struct op *op, uint32_t bits)
 		owed &= ~bits;
 		break;
 	case OP_TO_PARTIAL:
-		if (HAS(op, form) && op->at.form ? (owed & bits) != bits : used_axes(e, op->in[0]) & bits)
+		if (HAS(op, form) && op->at.form ? (owed & bits) != bits : used_axes(e, op->in[n]) & bits)
 			return ev_fail(e, op, "the axis is in use");
 		owed |= bits;
 		break;
@@ -409,9 +409,9 @@ static bool pending_fits(struct eval *e, const struct op *op, uint32_t bits)
 	return (owed == left && other == still) || ev_fail(e, op, "the pending axes of the result are wrong");
 }
 
-bool ev_comm(struct eval *e, const struct op *op)
+static bool comm_of(struct eval *e, const struct op *op, uint32_t n)
 {
-	const struct held *in = ev_in(e, op, op->in[0]), *out = ev_make(e, op->out[0]);
+	const struct held *in = ev_in(e, op, op->in[n]), *out = ev_make(e, op->out[n]);
 	uint32_t bits = axes_bits(&op->at.axes);
 	const char *wrong;
 
@@ -423,7 +423,7 @@ bool ev_comm(struct eval *e, const struct op *op)
 		return ev_copy(e, op, ev_make(e, op->out[0]), 0, in, 0, NODIM);
 	if (!e->local)
 		return ev_fail(e, op, "a collective in a module that is not partitioned");
-	if (!lists_fit(e, op) || !pending_fits(e, op, bits))
+	if (!lists_fit(e, op, n) || !pending_fits(e, op, n, bits))
 		return false;
 	wrong = ev_replicas(e, in);
 	if (wrong)
@@ -439,6 +439,14 @@ bool ev_comm(struct eval *e, const struct op *op)
 	default:
 		return combine(e, op, in, out, bits, op->at.max);
 	}
+}
+
+bool ev_comm(struct eval *e, const struct op *op)
+{
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (!comm_of(e, op, i))
+			return false;
+	return true;
 }
 
 bool ev_sum_time(struct eval *e, const struct op *op, const struct held *h)

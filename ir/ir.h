@@ -25,7 +25,8 @@
 #include "ir/diag.h"
 #include "ir/schedule.h"
 
-enum { MAX_DIMS = 10, MAX_ON = 14, MAX_AXES = 14, MAX_MESH = 6 }; /* all axes may split one dim */
+enum { MAX_DIMS = 10, MAX_ON = 14, MAX_AXES = 14, MAX_MESH = 6,
+       MAX_BUCKET = 256 /* operands of one collective */ }; /* all axes may split one dim */
 
 enum opcode {
 #define OP(code, text, least, most, results, class, linear, formula) OP_##code,
@@ -371,7 +372,8 @@ bool attn_whole(const struct op *op, dimid d, uint32_t no, bool result);
  * all, which go round. The others: ranks with the same rows meet their own keys, results are combined. */
 uint32_t attn_ring(const struct op *op);
 uint32_t attn_apart(const struct op *op);
-bool results_fit(enum opcode code, uint32_t nout);
+bool results_fit(enum opcode code, uint32_t nin, uint32_t nout);
+bool is_bucket(enum opcode code); /* a collective that may have many operands, and has a result for each */
 bool op_same_attrs(const struct op *a, const struct op *b);
 /* All dims of the op's loops: operands and results, a lookup's table dims included. */
 int op_space(const struct op *op, dimid *d);
@@ -396,6 +398,9 @@ uint32_t axes_bits(const struct axes *l);
 uint32_t sharding_axes(const struct sharding *s, int nd); /* all axes that split, as bits; not pending */
 bool sharding_equal(const struct sharding *a, const struct sharding *b, int nd);
 int64_t group_size(const struct module *m, uint32_t axes); /* ranks along these axes */
+/* The dim of operand i that a collective joins or splits: {dim}; in a bucket it follows from the shardings of
+ * operand and result. NODIM: none, or they do not say. */
+dimid comm_dim(const struct op *op, uint32_t i);
 /* Elements a rank sends in op (a collective, an attention over {axes}), by docs/SHARDING.md; 0 for shard
  * and to_partial. Their bytes. The axes of the group, what it is called in a table. */
 double comm_elements(const struct module *m, const struct op *op);

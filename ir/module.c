@@ -623,8 +623,15 @@ uint32_t attn_apart(const struct op *op)
 	return axes_bits(&op->at.axes) & ~attn_ring(op);
 }
 
-bool results_fit(enum opcode code, uint32_t nout)
+bool is_bucket(enum opcode code)
 {
+	return opinfo[code].class == C_COMM && opinfo[code].most > 1;
+}
+
+bool results_fit(enum opcode code, uint32_t nin, uint32_t nout)
+{
+	if (is_bucket(code))
+		return nout == nin;
 	return (int)nout == opinfo[code].results || (code == OP_ATTENTION_GRAD && nout == 4);
 }
 

@@ -785,8 +785,9 @@ static void check_counts(struct parser *p, enum opcode code, uint32_t nin, uint3
 
 	if ((int)nin < info->least || (int)nin > info->most)
 		lex_fail_at(p, at, "%s has %d to %d operands, not %u", info->name, info->least, info->most, nin);
-	else if (info->class != C_REGION && !results_fit(code, nout))
-		lex_fail_at(p, at, "%s has %d results, not %u", info->name, info->results, nout);
+	else if (info->class != C_REGION && !results_fit(code, nin, nout))
+		lex_fail_at(p, at, "%s has %u results, not %u", info->name, is_bucket(code) ? nin : (uint32_t)info->results,
+			    nout);
 }
 
 static void parse_op(struct parser *p, struct block *block, enum phase phase, int depth)

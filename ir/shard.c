@@ -152,14 +152,24 @@ static double attention_elements(const struct module *m, const struct op *op, bo
 	return n + 2 * (apart - 1) / apart * (2 * rows + o) * (bytes ? 4 : 1);
 }
 
-double comm_elements(const struct module *m, const struct op *op)
+dimid comm_dim(const struct op *op, uint32_t i)
 {
-	if (opinfo[op->code].class == C_ATTN)
-		return attention_elements(m, op, false);
-	if (opinfo[op->code].class != C_COMM || op->code == OP_SHARD || op->code == OP_TO_PARTIAL)
-		return 0;
-	double k = (double)group_size(m, axes_bits(&op->at.axes));
-	double in = (double)local_count(m, op->in[0]), out = (double)local_count(m, op->out[0]);
+	const struct value *in = op->in[i], *out = op->out[i];
+
+	if (HAS(op, dim))
+		return op->at.dim;
+	for (int k = 0; k < in->nd && op->code != OP_ALL_REDUCE; k++) {
+		int p = dim_pos(out, in->d[k]);
+
+		if (p >= 0 && in->sh.on[k].n != out->sh.on[p].n)
+			return in->d[k];
+	}
+	return NODIM;
+}
+
+static double sent(const struct module *m, const struct op *op, uint32_t i, double k)
+{
+	double in = (double)local_count(m, op->in[i]), out = (double)local_count(m, op->out[i]);
 
 	switch (op->code) {
 	case OP_ALL_GATHER:
@@ -173,11 +183,28 @@ double comm_elements(const struct module *m, const struct op *op)
 	}
 }
 
+static double all_sent(const struct module *m, const struct op *op, bool bytes)
+{
+	double sum = 0, k;
+
+	if (opinfo[op->code].class == C_ATTN)
+		return attention_elements(m, op, bytes);
+	if (opinfo[op->code].class != C_COMM || op->code == OP_SHARD || op->code == OP_TO_PARTIAL)
+		return 0;
+	k = (double)group_size(m, axes_bits(&op->at.axes));
+	for (uint32_t i = 0; i < op->nin; i++)
+		sum += sent(m, op, i, k) * (bytes ? dtype_bytes(op->in[i]->dt) : 1);
+	return sum;
+}
+
+double comm_elements(const struct module *m, const struct op *op)
+{
+	return all_sent(m, op, false);
+}
+
 double comm_bytes(const struct module *m, const struct op *op)
 {
-	if (opinfo[op->code].class == C_ATTN)
-		return attention_elements(m, op, true);
-	return op->nin ? comm_elements(m, op) * dtype_bytes(op->in[0]->dt) : 0;
+	return all_sent(m, op, true);
 }
 
 uint32_t comm_axes(const struct op *op)

@@ -168,8 +168,9 @@ static bool check_links(struct verifier *v, const struct op *op, const struct bl
 		return ver_fail(v, op, "%s after %s", phase_name[op->phase], phase_name[phase]);
 	if ((int)op->nin < info->least || (int)op->nin > info->most)
 		return ver_fail(v, op, "%u operands, not %d to %d", op->nin, info->least, info->most);
-	if (info->class != C_REGION && !results_fit(op->code, op->nout))
-		return ver_fail(v, op, "%u results, not %d", op->nout, info->results);
+	if (info->class != C_REGION && !results_fit(op->code, op->nin, op->nout))
+		return ver_fail(v, op, "%u results, not %u", op->nout,
+				is_bucket(op->code) ? op->nin : (uint32_t)info->results);
 	if (!op->body != (info->class != C_REGION) || (op->body && op->body->owner != op))
 		return ver_fail(v, op, "a body where none is, or none where one is");
 	if (op->of == op)

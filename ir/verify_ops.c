@@ -47,12 +47,12 @@ static uint32_t needed(enum opcode code)
 	case OP_MINIMIZE:
 	case OP_TRAIN:
 		return ATTR_BIT(buf) | ATTR_BIT(opt);
-	case OP_ALL_GATHER:
-	case OP_REDUCE_SCATTER:
 	case OP_SHARD:
 		return ATTR_BIT(dim) | ATTR_BIT(axes);
 	case OP_ALL_TO_ALL:
 		return ATTR_BIT(dim) | ATTR_BIT(to) | ATTR_BIT(axes);
+	case OP_ALL_GATHER: /* {dim} unless it is a bucket */
+	case OP_REDUCE_SCATTER:
 	case OP_ALL_REDUCE:
 	case OP_TO_PARTIAL:
 		return ATTR_BIT(axes);
@@ -556,7 +556,15 @@ static bool check_comm(struct verifier *v, const struct op *op)
 		return ver_fail(v, op, "the operand lacks dim '%s'", v->m->dims.at[op->at.dim].name);
 	if (HAS(op, to) && !has_dim(op->in[0], op->at.to))
 		return ver_fail(v, op, "the operand lacks dim '%s'", v->m->dims.at[op->at.to].name);
-	return check_same(v, op, op->in[0], op->out[0]);
+	if (HAS(op, dim) && op->nin > 1)
+		return ver_fail(v, op, "a bucket has no {dim}: that of each operand follows from its shardings");
+	for (uint32_t i = 0; i < op->nin; i++) {
+		if (!check_same(v, op, op->in[i], op->out[i]))
+			return false;
+		if ((op->code == OP_ALL_GATHER || op->code == OP_REDUCE_SCATTER) && comm_dim(op, i) == NODIM)
+			return ver_fail(v, op, "operand %u has no dim that it joins or splits", i);
+	}
+	return true;
 }
 
 bool ver_op_dims(struct verifier *v, const struct op *op)

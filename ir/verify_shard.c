@@ -298,12 +298,13 @@ static bool same_lists(const struct value *want, const struct value *x)
 	return want->sh.sum == x->sh.sum && want->sh.max == x->sh.max;
 }
 
-/* What op makes of *x; false: it cannot. */
-static bool apply_comm(const struct op *op, struct value *x)
+/* What op makes of *x, its operand i; false: it cannot. */
+static bool apply_comm(const struct op *op, uint32_t i, struct value *x)
 {
 	const struct axes *a = &op->at.axes;
 	uint32_t bits = bits_of(a), *owed = HAS(op, max) && op->at.max ? &x->sh.max : &x->sh.sum;
-	struct axes *on = HAS(op, dim) ? &x->sh.on[dim_pos(x, op->at.dim)] : NULL;
+	dimid dim = comm_dim(op, i);
+	struct axes *on = dim != NODIM ? &x->sh.on[dim_pos(x, dim)] : NULL;
 	struct axes *to = HAS(op, to) ? &x->sh.on[dim_pos(x, op->at.to)] : NULL;
 	bool had = (*owed & bits) == bits;
 
@@ -328,11 +329,26 @@ static bool apply_comm(const struct op *op, struct value *x)
 	}
 }
 
+static bool check_comm_of(struct verifier *v, const struct op *op, uint32_t i)
+{
+	uint32_t bits = bits_of(&op->at.axes);
+	struct value want = *op->in[i];
+	uint32_t before = want.sh.sum | want.sh.max | sharding_axes(&want.sh, want.nd);
+	bool free = op->code == OP_SHARD || op->code == OP_TO_PARTIAL;
+
+	if (op->code == OP_TO_PARTIAL && HAS(op, form) && op->at.form) /* of parts, on the stages of {from} */
+		before = want.sh.sum & bits ? 0 : ~0u;
+	if (free && before & bits)
+		return ver_fail(v, op, "%s has axis %s already", shown(v, op->in[i]), names_of(v, before & bits));
+	if (!apply_comm(op, i, &want) || !same_lists(&want, op->out[i]))
+		return ver_fail(v, op, "over %s it does not make %s of %s", names_of(v, bits), shown(v, op->out[i]),
+				shown(v, op->in[i]));
+	return true;
+}
+
 static bool check_comm(struct verifier *v, const struct op *op)
 {
 	const struct axes *a = &op->at.axes;
-	struct value want = *op->in[0];
-	uint32_t before = want.sh.sum | want.sh.max | sharding_axes(&want.sh, want.nd);
 	bool free = op->code == OP_SHARD || op->code == OP_TO_PARTIAL;
 
 	for (int i = 0; i < a->n; i++)
@@ -342,13 +358,9 @@ static bool check_comm(struct verifier *v, const struct op *op)
 		return ver_fail(v, op, "it is over no axis");
 	if (!free && v->time >= 0 && axes_has(a, v->time))
 		return ver_fail(v, op, "a collective over the microbatches");
-	if (op->code == OP_TO_PARTIAL && HAS(op, form) && op->at.form) /* of parts, on the stages of {from} */
-		before = want.sh.sum & bits_of(a) ? 0 : ~0u;
-	if (free && before & bits_of(a))
-		return ver_fail(v, op, "%s has axis %s already", shown(v, op->in[0]), names_of(v, before & bits_of(a)));
-	if (!apply_comm(op, &want) || !same_lists(&want, op->out[0]))
-		return ver_fail(v, op, "over %s it does not make %s of %s", names_of(v, bits_of(a)),
-				shown(v, op->out[0]), shown(v, op->in[0]));
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (!check_comm_of(v, op, i))
+			return false;
 	return true;
 }
 

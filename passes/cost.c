@@ -274,7 +274,7 @@ struct rows {
 	bool *loop; /* by dim: a repeat runs over it */
 };
 
-/* A collective on a stacked gradient is one for each layer: what Megatron or XLA would issue. */
+/* A collective on a stacked gradient is one for each layer: what Megatron or XLA would issue. (A bucket is one.) */
 static double stacked_times(const struct rows *r, const struct module *m, const struct op *op)
 {
 	double times = 1;
@@ -295,7 +295,7 @@ static const char *link_name(const struct module *m, uint32_t axes)
 static void add_row(struct rows *r, const struct module *m, const struct op *op)
 {
 	double times = op_times(m, op), elements = comm_elements(m, op) * times;
-	double bytes = comm_bytes(m, op) * times, count = times * stacked_times(r, m, op);
+	double bytes = comm_bytes(m, op) * times, count = times * (op->nin > 1 ? 1 : stacked_times(r, m, op));
 
 	for (uint32_t i = 0; i < r->row.n; i++) {
 		struct comm_row *c = &r->row.at[i];

@@ -440,11 +440,17 @@ static bool read_by_then(const struct op *op, const struct value *result, uint32
 }
 
 /* May result k lie where its operands with this home lie? A kernel of maps over the dims of its results is
- * one loop nest: everything is read at the very place that is written next. A collective that keeps
- * the layout reads its parts before it writes them. */
+ * one loop nest: everything is read at the very place that is written next. An all_reduce reads the parts
+ * of an operand before it writes the result in their place. */
 static bool in_place(const struct op *op, const struct value *result, const struct home *h)
 {
-	if (op->code != OP_KERNEL && op->code != OP_ALL_REDUCE && op->code != OP_TO_PARTIAL)
+	if (op->code == OP_ALL_REDUCE) {
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (op->in[i]->aux == h && (i != result->no || !same_place(op->in[i], result)))
+				return false;
+		return true;
+	}
+	if (op->code != OP_KERNEL && op->code != OP_TO_PARTIAL)
 		return false;
 	for (const struct op *o = op->code == OP_KERNEL ? op->body->first : NULL; o; o = o->next)
 		if (opinfo[o->code].class != C_MAP && opinfo[o->code].class != C_LEAF)
@@ -653,6 +659,8 @@ static void inherit_operand(const struct module *m, struct op *op)
 		for (uint32_t i = 0; i < op->nin; i++) {
 			struct home *h = home_of(op->in[i]);
 
+			if (is_bucket(op->code) && i != k)
+				continue;
 			if (ends_at(m, h, op) && in_place(op, op->out[k], h) && takes_over(op->out[k], h))
 				break;
 		}

@@ -2,7 +2,7 @@
  *
  *   text -> simplify -> precision -> differentiate -> optimizer -> simplify2   (logical)
  *        -> microbatch -> stages -> place                                     (placed)
- *        -> partition -> pipeline -> fuse                                                 (partitioned)
+ *        -> partition -> pipeline -> fuse -> collectives                      (partitioned)
  *        -> memory                                                            (planned)
  */
 #define _POSIX_C_SOURCE 200809L
@@ -25,6 +25,7 @@ const struct pass passes[] = {
 	{ "partition", "a sharding for every value, collectives in between", pass_partition, PLACED, PARTITIONED },
 	{ "pipeline", "a place for every op, iterations cut into stages by cost", pass_pipeline, PARTITIONED, PARTITIONED },
 	{ "fuse", "group ops into kernels", pass_fuse, PARTITIONED, PARTITIONED },
+	{ "collectives", "collectives that are ready together become one", pass_collectives, PARTITIONED, PARTITIONED },
 	{ "memory", "offsets in one arena a rank", pass_memory, PARTITIONED, PLANNED },
 	{ 0 },
 };

@@ -132,10 +132,11 @@ static bool go_round(struct part *t)
 	struct group *g = t->r->group[set];
 	int n = comm_size(g);
 	struct call call = { op, "ring", t->a->ring, (count(t, AT_K) + count(t, AT_V)) * dtype_bytes(t->x.dt), op->span };
+	void *const lent[] = { &t->mine };
 
-	if (!comm_meet(g, me, &call, &t->mine, NULL))
+	if (!comm_meet(g, me, &call, lent, NULL))
 		return false;
-	struct shown left = *(const struct shown *)comm_in(g, (me + n - 1) % n);
+	struct shown left = *(const struct shown *)comm_in(g, (me + n - 1) % n, 0);
 
 	for (int step = 0; step < n; step++)
 		if ((step && !comm_step(g, me, &call)) || !step_on(t, g, me, step, &left))
@@ -152,7 +153,7 @@ static bool go_round(struct part *t)
 
 static const struct shown *shown_by(const struct group *g, int member)
 {
-	return comm_in(g, member);
+	return comm_in(g, member, 0);
 }
 
 static void combine_row(struct part *t, const struct group *g, int64_t o, int64_t lse)
@@ -194,8 +195,9 @@ static bool combine(struct part *t)
 	int set = axes_set(t->r->rt, t->a->apart), me = t->r->place[set];
 	struct group *g = t->r->group[set];
 	struct call call = { op, "combine", t->a->apart, 4 * count(t, AT_O), op->span };
+	void *const lent[] = { &t->mine };
 
-	if (!comm_meet(g, me, &call, &t->mine, NULL))
+	if (!comm_meet(g, me, &call, lent, NULL))
 		return false;
 	combine_loop(t, g, 0, 0, 0);
 	return comm_wait(g, me);

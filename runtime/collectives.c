@@ -1,7 +1,8 @@
 /* runtime/collectives.c - what each collective moves between ranks of one process.
  *
  * Members of a group are in the order of their coordinates (first axis outermost); sums are taken in
- * that order, so every run gives the same bits. Only valid elements are touched. */
+ * that order, so every run gives the same bits. Only valid elements are touched. Operands of a bucket
+ * are taken one after the other between the same meetings: each is what it would be alone. */
 #include "runtime/internal.h"
 
 /* Loops over out's dims, extents as given, strides by name. */
@@ -47,39 +48,41 @@ static struct extent part_of(const struct rank *r, const struct op *op, const st
 	return e;
 }
 
-static void gather(struct rank *r, const struct op *op, struct group *g, char *out)
+static void gather(struct rank *r, const struct op *op, uint32_t k, struct group *g, char *out)
 {
-	const struct value *in = op->in[0], *o = op->out[0];
+	const struct value *in = op->in[k], *o = op->out[k];
+	dimid d = comm_dim(op, k);
 	int64_t n[MAX_DIMS], es = dtype_bytes(o->dt);
-	int p = dim_pos(o, op->at.dim);
+	int p = dim_pos(o, d);
 
 	extents(r, o, r->coord, n);
 	for (int c = 0; c < comm_size(g); c++) {
-		struct extent part = part_of(r, op, in, op->at.dim, c);
+		struct extent part = part_of(r, op, in, d, c);
 
 		n[p] = part.valid;
 		struct nest l = loops(r->rt->m, o, in, n);
 
-		nest_copy(&l, o->dt, out + part.start * l.ds[p] * es, in->dt, comm_in(g, c));
+		nest_copy(&l, o->dt, out + part.start * l.ds[p] * es, in->dt, comm_in(g, c, k));
 	}
 }
 
-static void sources(struct group *g, const void **src, int64_t off)
+static void sources(struct group *g, uint32_t k, const void **src, int64_t off)
 {
 	for (int c = 0; c < comm_size(g); c++)
-		src[c] = (const char *)comm_in(g, c) + off;
+		src[c] = (const char *)comm_in(g, c, k) + off;
 }
 
-static void scatter(struct rank *r, const struct op *op, struct group *g, int me, char *out)
+static void scatter(struct rank *r, const struct op *op, uint32_t k, struct group *g, int me, char *out)
 {
-	const struct value *in = op->in[0], *o = op->out[0];
+	const struct value *in = op->in[k], *o = op->out[k];
 	const void *src[MAX_GROUP];
-	int64_t n[MAX_DIMS], start = part_of(r, op, o, op->at.dim, me).start;
+	dimid d = comm_dim(op, k);
+	int64_t n[MAX_DIMS], start = part_of(r, op, o, d, me).start;
 
 	extents(r, o, r->coord, n);
 	struct nest l = loops(r->rt->m, o, in, n);
 
-	sources(g, src, start * l.ss[dim_pos(o, op->at.dim)] * dtype_bytes(o->dt));
+	sources(g, k, src, start * l.ss[dim_pos(o, d)] * dtype_bytes(o->dt));
 	nest_join(&l, o->dt, out, comm_size(g), src, false);
 }
 
@@ -97,7 +100,7 @@ static void exchange(struct rank *r, const struct op *op, struct group *g, int m
 		struct nest l = loops(r->rt->m, o, in, n);
 
 		nest_copy(&l, o->dt, out + part.start * l.ds[p] * es, in->dt,
-			  (const char *)comm_in(g, c) + to * l.ss[q] * es);
+			  (const char *)comm_in(g, c, 0) + to * l.ss[q] * es);
 	}
 }
 
@@ -124,41 +127,65 @@ static struct nest share(const struct nest *all, int k, int c, int64_t *ds, int6
 	return l;
 }
 
-/* Each member joins a part of the elements, then fetches the others'. */
-static bool reduce(struct rank *r, const struct op *op, struct group *g, int me, char *out)
+/* The loops of operand k of an all_reduce. */
+static struct nest elements(struct rank *r, const struct op *op, uint32_t k)
 {
-	const struct value *in = op->in[0], *o = op->out[0];
-	const void *src[MAX_GROUP];
-	int64_t n[MAX_DIMS], ds, ss, es = dtype_bytes(o->dt);
-	int k = comm_size(g);
+	int64_t n[MAX_DIMS];
 
-	extents(r, o, r->coord, n);
-	struct nest all = loops(r->rt->m, o, in, n);
+	extents(r, op->out[k], r->coord, n);
+	struct nest all = loops(r->rt->m, op->out[k], op->in[k], n);
 
 	nest_simplify(&all);
-	struct nest l = share(&all, k, me, &ds, &ss);
+	return all;
+}
 
-	sources(g, src, ss * es);
-	nest_join(&l, o->dt, out + ds * es, k, src, HAS(op, max) && op->at.max);
-	if (!comm_wait(g, me))
-		return false;
-	for (int i = 1; i < k; i++) {
-		int c = (me + i) % k;
-		struct nest p = share(&all, k, c, &ds, &ss);
+/* This member's share of the elements is joined from all members. */
+static void join_share(struct rank *r, const struct op *op, uint32_t k, struct group *g, int me, char *out)
+{
+	const void *src[MAX_GROUP];
+	int64_t ds, ss, es = dtype_bytes(op->out[k]->dt);
+	struct nest all = elements(r, op, k), l = share(&all, comm_size(g), me, &ds, &ss);
+
+	sources(g, k, src, ss * es);
+	nest_join(&l, op->out[k]->dt, out + ds * es, comm_size(g), src, HAS(op, max) && op->at.max);
+}
+
+static void fetch_shares(struct rank *r, const struct op *op, uint32_t k, struct group *g, int me, char *out)
+{
+	enum dtype dt = op->out[k]->dt;
+	int64_t ds, ss, es = dtype_bytes(dt);
+	struct nest all = elements(r, op, k);
+	int n = comm_size(g);
+
+	for (int i = 1; i < n; i++) {
+		int c = (me + i) % n;
+		struct nest p = share(&all, n, c, &ds, &ss);
 
 		memcpy(p.ss, p.ds, sizeof p.ss);
-		nest_copy(&p, o->dt, out + ds * es, o->dt, (const char *)comm_out(g, c) + ds * es);
+		nest_copy(&p, dt, out + ds * es, dt, (const char *)comm_out(g, c, k) + ds * es);
 	}
+}
+
+/* Each member joins a part of the elements, then fetches the others'. */
+static bool reduce(struct rank *r, const struct op *op, struct group *g, int me, void *const *out)
+{
+	for (uint32_t k = 0; k < op->nin; k++)
+		join_share(r, op, k, g, me, out[k]);
+	if (!comm_wait(g, me))
+		return false;
+	for (uint32_t k = 0; k < op->nin; k++)
+		fetch_shares(r, op, k, g, me, out[k]);
 	return true;
 }
 
-static bool axes_last(struct rank *r, const struct op *op)
+static bool axes_last(struct rank *r, const struct op *op, uint32_t k)
 {
-	const struct value *v = op->code == OP_REDUCE_SCATTER ? op->out[0] : op->in[0];
-	const struct axes *on = has_dim(v, op->at.dim) ? &v->sh.on[dim_pos(v, op->at.dim)] : NULL, *a = &op->at.axes;
+	const struct value *v = op->code == OP_REDUCE_SCATTER ? op->out[k] : op->in[k];
+	dimid d = comm_dim(op, k);
+	const struct axes *on = has_dim(v, d) ? &v->sh.on[dim_pos(v, d)] : NULL, *a = &op->at.axes;
 
 	if (a->n && on && on->n >= a->n && memcmp(&on->a[on->n - a->n], a->a, a->n) == 0 &&
-	    (op->code != OP_ALL_TO_ALL || has_dim(op->out[0], op->at.to)))
+	    (op->code != OP_ALL_TO_ALL || has_dim(op->out[k], op->at.to)))
 		return true;
 	comm_fail(r->rt->comm, r->no, op->span, "%s over axes that are not the last of their dim",
 		  opinfo[op->code].name);
@@ -173,33 +200,40 @@ void count_comm(struct rank *r, const struct instr *i)
 	r->rt->comms.at[i->no].bytes += comm_bytes(r->rt->m, i->op);
 }
 
-bool run_comm(struct rank *r, const struct instr *i, char *in, char *out)
+static bool carry_out(struct rank *r, const struct op *op, struct group *g, int me, void *const *out)
+{
+	if (op->code == OP_ALL_REDUCE)
+		return reduce(r, op, g, me, out);
+	for (uint32_t k = 0; k < op->nin; k++) {
+		if (op->code == OP_ALL_GATHER)
+			gather(r, op, k, g, out[k]);
+		else if (op->code == OP_REDUCE_SCATTER)
+			scatter(r, op, k, g, me, out[k]);
+		else
+			exchange(r, op, g, me, out[k]);
+	}
+	return true;
+}
+
+bool run_comm(struct rank *r, const struct instr *i)
 {
 	const struct op *op = i->op;
 	int row = axes_set(r->rt, axes_bits(&op->at.axes)), me = r->place[row];
 	struct group *g = r->group[row];
-	struct call call = { op, opinfo[op->code].name, axes_bits(&op->at.axes), local_bytes(r->rt->m, op->in[0]), op->span };
+	struct call call = { op, opinfo[op->code].name, axes_bits(&op->at.axes), 0, op->span };
+	void *in[MAX_BUCKET], *out[MAX_BUCKET];
 
-	if (!local_count(r->rt->m, op->in[0]))
-		return true; /* a dim is 0: nothing to send, on every rank */
-	if (op->code != OP_ALL_REDUCE && !axes_last(r, op))
-		return false;
-	if (!comm_meet(g, me, &call, in, out))
-		return false;
-	switch (op->code) {
-	case OP_ALL_GATHER:
-		gather(r, op, g, out);
-		break;
-	case OP_REDUCE_SCATTER:
-		scatter(r, op, g, me, out);
-		break;
-	case OP_ALL_TO_ALL:
-		exchange(r, op, g, me, out);
-		break;
-	default:
-		if (!reduce(r, op, g, me, out))
+	for (uint32_t k = 0; k < op->nin; k++) {
+		if (op->code != OP_ALL_REDUCE && !axes_last(r, op, k))
 			return false;
+		in[k] = place_of(r->arena, &i->at[k], r->iter);
+		out[k] = place_of(r->arena, &i->at[op->nin + k], r->iter);
+		call.bytes += local_bytes(r->rt->m, op->in[k]);
 	}
+	if (!call.bytes)
+		return true; /* dims are 0: nothing to send, on every rank */
+	if (!comm_meet(g, me, &call, in, out) || !carry_out(r, op, g, me, out))
+		return false;
 	count_comm(r, i);
 	return comm_wait(g, me);
 }

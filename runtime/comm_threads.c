@@ -17,7 +17,7 @@ enum { SPINS = 400, TICK_MS = 50, STILL = 4 };
 struct member {
 	int64_t rank;
 	const struct call *call; /* of the meeting at hand */
-	void *in, *out;
+	void *const *in, *const *out;
 };
 
 struct group {
@@ -276,7 +276,7 @@ static bool arrive(struct group *g, int me, const struct call *call)
 	return !atomic_load(&c->broken);
 }
 
-bool comm_meet(struct group *g, int me, const struct call *call, void *in, void *out)
+bool comm_meet(struct group *g, int me, const struct call *call, void *const *in, void *const *out)
 {
 	g->at[me].in = in;
 	g->at[me].out = out;
@@ -295,14 +295,14 @@ bool comm_step(struct group *g, int me, const struct call *call)
 	return arrive(g, me, call);
 }
 
-void *comm_in(const struct group *g, int member)
+const void *comm_in(const struct group *g, int member, uint32_t k)
 {
-	return g->at[member].in;
+	return g->at[member].in[k];
 }
 
-void *comm_out(const struct group *g, int member)
+const void *comm_out(const struct group *g, int member, uint32_t k)
 {
-	return g->at[member].out;
+	return g->at[member].out[k];
 }
 
 int64_t comm_rank(const struct group *g, int member)

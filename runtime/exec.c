@@ -304,7 +304,7 @@ static bool run_instr(struct rank *r, const struct instr *i)
 		run_move(r, i->move);
 		return true;
 	case I_COMM:
-		return run_comm(r, i, at(r, &i->at[0]), at(r, &i->at[1]));
+		return run_comm(r, i);
 	case I_REPEAT:
 		return run_repeat(r, i);
 	case I_INPUT:

@@ -151,12 +151,12 @@ struct group;
 struct comm *comm_open(int64_t ranks, double timeout_s);
 void comm_close(struct comm *c);
 struct group *comm_group(struct comm *c, int n, const int64_t *ranks); /* before the threads start */
-/* All members meet. mine: what others may read of it, until it leaves. false: the run is broken. */
-bool comm_meet(struct group *g, int me, const struct call *call, void *in, void *out);
+/* All members meet. in, out: what others may read of it, until the next meeting. false: the run is broken. */
+bool comm_meet(struct group *g, int me, const struct call *call, void *const *in, void *const *out);
 bool comm_wait(struct group *g, int me);   /* all members meet again */
 bool comm_step(struct group *g, int me, const struct call *call); /* the same, in the middle of a long call */
-void *comm_in(const struct group *g, int member);
-void *comm_out(const struct group *g, int member);
+const void *comm_in(const struct group *g, int member, uint32_t k); /* operand k, lent by a member */
+const void *comm_out(const struct group *g, int member, uint32_t k);
 int comm_size(const struct group *g);
 int64_t comm_rank(const struct group *g, int member);
 void comm_begin(struct comm *c);           /* a step begins: nobody is done */
@@ -325,7 +325,7 @@ struct runtime {
 };
 int axes_set(struct runtime *rt, uint32_t axes); /* its row */
 struct host_input *rt_input(struct runtime *r, const char *buffer);
-bool run_comm(struct rank *r, const struct instr *i, char *in, char *out); /* collectives.c */
+bool run_comm(struct rank *r, const struct instr *i); /* collectives.c */
 int64_t rank_iter_all(const struct rank *r);
 void count_comm(struct rank *r, const struct instr *i);
 

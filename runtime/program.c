@@ -246,48 +246,6 @@ static bool lower_accumulate(struct lowering *l, const struct op *op)
 	return true;
 }
 
-static bool lower_comm(struct lowering *l, const struct op *op)
-{
-	const struct value *in = op->in[0], *out = op->out[0];
-	struct loc at, from;
-
-	if (!place(l, out, &at) || !place(l, in, &from) || !covers(in, out) || in->dt != out->dt)
-		return odd(l, op, "operand and result differ");
-	if (!op->at.axes.n)
-		return odd(l, op, "it has no axes");
-	if (op->code == OP_SHARD || op->code == OP_TO_PARTIAL) {
-		struct move *mv = emit_move(l, op);
-
-		mover_init(l->m, &mv->m, out, NODIM, out, in);
-		mv->to = at;
-		mv->from = from;
-		if (op->code == OP_TO_PARTIAL) {
-			mv->m.mode = MODE_FILL;
-			mv->m.axes = axes_bits(&op->at.axes);
-			mv->m.fill = HAS(op, max) && op->at.max ? -INFINITY : 0;
-			return true;
-		}
-		int i = dim_pos(out, op->at.dim);
-
-		if (i < 0 || op->at.axes.n != 1)
-			return odd(l, op, "no dim, or several axes");
-		mv->m.part_axis = op->at.axes.a[0];
-		mv->m.part = cap_of(l->m, op->at.dim, &out->sh.on[i]) * stride_in(l->m, in, op->at.dim);
-		return true;
-	}
-	struct instr *i = emit(l, I_COMM, op);
-
-	i->at = NEWN(l->rt->mem, struct loc, 2);
-	i->at[0] = from;
-	i->at[1] = at;
-	axes_set(l->rt, axes_bits(&op->at.axes));
-	i->no = (int)l->rt->comms.n;
-	PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
-	return true;
-}
-
-/* -- compute -- */
-
 static struct loc *locs(struct lowering *l, const struct op *op)
 {
 	struct loc *at = NEWN(l->rt->mem, struct loc, op->nin + op->nout + 1);
@@ -300,6 +258,54 @@ static struct loc *locs(struct lowering *l, const struct op *op)
 			return NULL;
 	return at;
 }
+
+/* The free twins: nothing is sent. */
+static bool lower_cut(struct lowering *l, const struct op *op, const struct loc *at)
+{
+	const struct value *in = op->in[0], *out = op->out[0];
+	struct move *mv = emit_move(l, op);
+
+	mover_init(l->m, &mv->m, out, NODIM, out, in);
+	mv->from = at[0];
+	mv->to = at[1];
+	if (op->code == OP_TO_PARTIAL) {
+		mv->m.mode = MODE_FILL;
+		mv->m.axes = axes_bits(&op->at.axes);
+		mv->m.fill = HAS(op, max) && op->at.max ? -INFINITY : 0;
+		return true;
+	}
+	int i = dim_pos(out, op->at.dim);
+
+	if (i < 0 || op->at.axes.n != 1)
+		return odd(l, op, "no dim, or several axes");
+	mv->m.part_axis = op->at.axes.a[0];
+	mv->m.part = cap_of(l->m, op->at.dim, &out->sh.on[i]) * stride_in(l->m, in, op->at.dim);
+	return true;
+}
+
+static bool lower_comm(struct lowering *l, const struct op *op)
+{
+	struct loc *at = locs(l, op);
+
+	if (!at)
+		return false;
+	for (uint32_t k = 0; k < op->nin; k++)
+		if (!covers(op->in[k], op->out[k]) || op->in[k]->dt != op->out[k]->dt)
+			return odd(l, op, "operand and result differ");
+	if (!op->at.axes.n)
+		return odd(l, op, "it has no axes");
+	if (op->code == OP_SHARD || op->code == OP_TO_PARTIAL)
+		return lower_cut(l, op, at);
+	struct instr *i = emit(l, I_COMM, op);
+
+	i->at = at;
+	axes_set(l->rt, axes_bits(&op->at.axes));
+	i->no = (int)l->rt->comms.n;
+	PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
+	return true;
+}
+
+/* -- compute -- */
 
 /* Results that parts of a kernel make each: float32 or int, so that nothing is rounded twice. */
 static void join_sizes(struct lowering *l, struct instr *i)

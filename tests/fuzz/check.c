@@ -138,7 +138,7 @@ static const char *differs(struct run *r, int nd, const dimid *d, const struct t
 static bool is_argument(const struct value *v)
 {
 	while (v->def && opinfo[v->def->code].class == C_COMM)
-		v = v->def->in[0];
+		v = v->def->in[v->no];
 	return !v->def;
 }
 

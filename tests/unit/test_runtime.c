@@ -103,10 +103,12 @@ static struct value *comm(struct plan *p, enum opcode code, struct value *v, str
 	return typed(op_type(&p->b, op, 0, v->dt, v->nd, v->d), x, y, sum);
 }
 
-static void compare(struct plan *p)
+static void compare(struct plan *p, bool buckets)
 {
 	const char *why = "";
 
+	if (buckets)
+		assert_true(pass_collectives(p->m, &p->d) && verify(p->m, &p->d));
 	assert_true(pass_memory(p->m, &p->d));
 	struct eval *e = eval_new(p->mem, p->m, 5);
 	struct runtime *r = rt_open(p->m, 5, &p->d);
@@ -137,7 +139,7 @@ static void compare(struct plan *p)
 }
 
 /* Every kind of collective on a mesh of s0 x s1. */
-static void every_collective(int s0, int s1, int64_t na, int64_t nc, enum dtype dt)
+static void every_collective(int s0, int s1, int64_t na, int64_t nc, enum dtype dt, bool buckets)
 {
 	struct plan p;
 
@@ -149,6 +151,9 @@ static void every_collective(int s0, int s1, int64_t na, int64_t nc, enum dtype 
 
 	sink(&p, "gathered", w);
 	sink(&p, "half", g);
+	/* of the other type, split along the other dim: it joins the bucket of the first */
+	struct value *u = source(&p, "u", dt == F32 ? BF16 : F32, whole, ON(1));
+	sink(&p, "other", comm(&p, OP_ALL_GATHER, u, ON(1), c, NODIM, whole, whole, 0));
 	sink(&p, "sharded", comm(&p, OP_SHARD, w, ON(1), c, NODIM, whole, ON(1), 0));
 	sink(&p, "exchanged", comm(&p, OP_ALL_TO_ALL, v, ON(1), a, c, ON(0), ON(1), 0));
 	sink(&p, "back", comm(&p, OP_ALL_TO_ALL, source(&p, "q", dt, whole, ON(0)), ON(0), c, a, ON(0), whole, 0));
@@ -163,7 +168,8 @@ static void every_collective(int s0, int s1, int64_t na, int64_t nc, enum dtype 
 	struct value *z = comm(&p, OP_TO_PARTIAL, w, ON(0), NODIM, NODIM, whole, whole, 1);
 
 	sink(&p, "partial", comm(&p, OP_ALL_REDUCE, z, ON(0), NODIM, NODIM, whole, whole, 0));
-	compare(&p);
+	sink(&p, "again", comm(&p, OP_ALL_REDUCE, s, ON(0, 1), NODIM, NODIM, whole, whole, 0));
+	compare(&p, buckets);
 }
 
 /* Groups over two axes of one dim, whose order need not be that of the mesh. */
@@ -185,7 +191,7 @@ static void groups_of_two_axes(int s0, int s1, int64_t na, int64_t nc, struct ax
 
 	s->sh.sum = 3;
 	sink(&p, "scattered", comm(&p, OP_REDUCE_SCATTER, s, on, c, NODIM, on, whole, 0));
-	compare(&p);
+	compare(&p, nc & 1);
 }
 
 static void collectives(void **state)
@@ -196,8 +202,8 @@ static void collectives(void **state)
 
 	for (size_t i = 0; i < LEN(sizes); i++)
 		for (size_t k = 0; k < LEN(meshes); k++) {
-			every_collective(meshes[k][0], meshes[k][1], sizes[i][0], sizes[i][1], F32);
-			every_collective(meshes[k][0], meshes[k][1], sizes[i][0], sizes[i][1], BF16);
+			for (int n = 0; n < 4; n++)
+				every_collective(meshes[k][0], meshes[k][1], sizes[i][0], sizes[i][1], n & 1 ? BF16 : F32, n & 2);
 			for (uint8_t left = 0; left < 2; left++) {
 				groups_of_two_axes(meshes[k][0], meshes[k][1], sizes[i][0], sizes[i][1], ON(0, 1), left);
 				groups_of_two_axes(meshes[k][0], meshes[k][1], sizes[i][0], sizes[i][1], ON(1, 0), left);

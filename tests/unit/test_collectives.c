@@ -1,0 +1,150 @@
+/* The collectives pass: what becomes one bucket and what must not, by small plans in partitioned form. */
+#include "tests/unit/both.h"
+
+#define HEAD \
+	"ptc-ir 1\nmodule \"t\" form=partitioned\nmesh dp=2\nmesh tp=2\naxis dp=2 of dp\naxis tp=2 of tp\n" \
+	"hardware \"h\" fp32=1e12 bf16=1e12 memory=1e9 bandwidth=1e11 price=1 link=l:0:1e9:1e-05\n"
+#define BUFFERS "dim x=6\ndim big=500000\n" \
+	"buffer @\"a\" param f32[x]\nbuffer @\"b\" param f32[x]\nbuffer @\"s\" param f32[x@dp] compute=[x]\n" \
+	"buffer @\"t\" param f32[x@dp] compute=[x]\nbuffer @\"big\" param f32[big]\n"
+#define A "epilogue:\n%0 = read {buf=\"a\"} : f32[x]\n%1 = read {buf=\"b\"} : f32[x]\n"
+#define PARTS(axes) "%2 = to_partial %0 {axes=(" axes ")} : f32[x]+" axes "\n%3 = to_partial %1 {axes=(" axes ")} : f32[x]+" axes "\n"
+#define WRITES(x, y) "write " x " {buf=\"a\"}\nwrite " y " {buf=\"b\"}\n"
+
+static struct module *bucketed(struct arena *mem, const char *text)
+{
+	struct diag d;
+	const char *all = arena_printf(mem, "%s%s", HEAD, text);
+
+	diag_init(&d, mem, NULL, stderr);
+	struct module *m = module_parse(mem, "t", all, strlen(all), &d);
+	if (!m || !verify(m, &d) || !run_pass_list(m, &d, "collectives", &(struct pass_options){ .verify = true }))
+		fail_msg("%s", all);
+	return m;
+}
+
+/* Operands of each collective, in order: "2 1 1". */
+static const char *sizes(struct arena *mem, const struct block *b)
+{
+	struct text t = { .mem = mem };
+
+	for (const struct op *op = b->first; op; op = op->next) {
+		if (is_bucket(op->code))
+			text_put(&t, "%s%u", t.n ? " " : "", op->nin);
+		if (op->body)
+			text_put(&t, " (%s)", sizes(mem, op->body));
+	}
+	return t.n ? t.s : "";
+}
+
+static void expect(const char *text, const char *want)
+{
+	struct arena *mem = arena_new();
+
+	assert_string_equal(sizes(mem, &bucketed(mem, text)->top), want);
+	arena_free(mem);
+}
+
+static void ready_together(void **state)
+{
+	(void)state;
+	expect(BUFFERS A PARTS("dp") "%4 = all_reduce %2 {axes=(dp)} : f32[x]\n%5 = all_reduce %3 {axes=(dp)} : f32[x]\n"
+	       WRITES("%4", "%5"), "2");
+	/* a reader of the first may stand before the second; the second moves forward */
+	expect(BUFFERS A PARTS("dp") "%4 = all_reduce %2 {axes=(dp)} : f32[x]\n%6 = neg %4 : f32[x]\n"
+	       "%5 = all_reduce %3 {axes=(dp)} : f32[x]\n" WRITES("%6", "%5"), "2");
+	/* a gather whose result is only written moves back, and the write with it */
+	expect(BUFFERS "epilogue:\n%0 = read {buf=\"s\"} : f32[x@dp]\n%1 = neg %0 : f32[x@dp]\n"
+	       "%2 = all_gather %1 {dim=x, axes=(dp)} : f32[x]\nwrite %2 {buf=\"a\"}\n%3 = exp %0 : f32[x@dp]\n"
+	       "%4 = all_gather %3 {dim=x, axes=(dp)} : f32[x]\nwrite %4 {buf=\"b\"}\n", "2");
+	/* gathers at the top of a body */
+	expect("dim layers=3\n" BUFFERS "buffer @\"p\" param f32[layers, x@dp] compute=[layers, x]\nforward:\n"
+	       "%0 = read {buf=\"a\"} : f32[x]\n%1 = read {buf=\"p\"} : f32[layers, x@dp]\n"
+	       "%2 = repeat %0, %1, %1 {dim=layers, ncarry=1, nwith=0} : f32[x] {\n  args %3: f32[x], %4: f32[x@dp], %5: f32[x@dp]\n"
+	       "  %6 = all_gather %4 {dim=x, axes=(dp)} : f32[x]\n  %7 = mul %3, %6 : f32[x]\n"
+	       "  %8 = all_gather %5 {dim=x, axes=(dp)} : f32[x]\n  %9 = add %7, %8 : f32[x]\n  yield %9\n}\n", " (2)");
+	/* what a bucket makes may be reduced again, together */
+	expect(BUFFERS A "%2 = to_partial %0 {axes=(dp.tp)} : f32[x]+dp.tp\n%3 = to_partial %1 {axes=(dp.tp)} : f32[x]+dp.tp\n"
+	       "%4 = all_reduce %2 {axes=(dp)} : f32[x]+tp\n%5 = all_reduce %4 {axes=(tp)} : f32[x]\n%6 = neg %5 : f32[x]\n"
+	       "%7 = all_reduce %3 {axes=(dp)} : f32[x]+tp\n%8 = all_reduce %7 {axes=(tp)} : f32[x]\n" WRITES("%6", "%8"), "2 2");
+}
+
+static void apart(void **state)
+{
+	(void)state;
+	/* the second needs the first */
+	expect(BUFFERS A "%2 = to_partial %0 {axes=(dp)} : f32[x]+dp\n%4 = all_reduce %2 {axes=(dp)} : f32[x]\n%6 = neg %4 : f32[x]\n"
+	       "%3 = to_partial %6 {axes=(dp)} : f32[x]+dp\n%5 = all_reduce %3 {axes=(dp)} : f32[x]\n" WRITES("%4", "%5"), "1 1");
+	/* other axes, sum and maximum */
+	expect(BUFFERS A "%2 = to_partial %0 {axes=(dp)} : f32[x]+dp\n%3 = to_partial %1 {axes=(tp)} : f32[x]+tp\n"
+	       "%4 = all_reduce %2 {axes=(dp)} : f32[x]\n%5 = all_reduce %3 {axes=(tp)} : f32[x]\n" WRITES("%4", "%5"), "1 1");
+	expect(BUFFERS A "%2 = to_partial %0 {axes=(dp)} : f32[x]+dp\n%3 = to_partial %1 {axes=(dp), max=1} : f32[x]^dp\n"
+	       "%4 = all_reduce %2 {axes=(dp)} : f32[x]\n%5 = all_reduce %3 {axes=(dp), max=1} : f32[x]\n" WRITES("%4", "%5"), "1 1");
+	/* 2 MB does not fit with anything, where 25 latencies of 10 us at 1 GB/s are 1 MB at least */
+	expect(BUFFERS A "%2 = to_partial %0 {axes=(dp)} : f32[x]+dp\n%4 = all_reduce %2 {axes=(dp)} : f32[x]\nwrite %4 {buf=\"a\"}\n"
+	       "%3 = read {buf=\"big\"} : f32[big]\n%5 = to_partial %3 {axes=(dp)} : f32[big]+dp\n"
+	       "%6 = all_reduce %5 {axes=(dp)} : f32[big]\nwrite %6 {buf=\"big\"}\n", "1 1");
+	/* in two sections: once a microbatch, once a step */
+	expect(BUFFERS "forward:\n%0 = read {buf=\"a\"} : f32[x]\n%1 = to_partial %0 {axes=(dp)} : f32[x]+dp\n"
+	       "%2 = all_reduce %1 {axes=(dp)} : f32[x]\nepilogue:\n%3 = all_reduce %1 {axes=(dp)} : f32[x]\n" WRITES("%2", "%3"), "1 1");
+	/* what an evaluation shows, and what it leaves out */
+	expect(BUFFERS "forward:\n%0 = read {buf=\"a\"} : f32[x]\n%1 = sum %0 : f32[]\n%2 = to_partial %1 {axes=(dp)} : f32[]+dp\n"
+	       "backward:\n%3 = exp %0 : f32[x]\n%4 = sum %3 : f32[]\n%5 = to_partial %4 {axes=(dp)} : f32[]+dp\n"
+	       "epilogue:\n%6 = all_reduce %2 {axes=(dp)} : f32[]\nreport %6 {key=\"loss\"}\n"
+	       "%7 = all_reduce %5 {axes=(dp)} : f32[]\nreport %7 {key=\"norm\"}\n", "1 1");
+}
+
+/* The members are named, with the reason of the first. */
+static void says_why(void **state)
+{
+	(void)state;
+	struct arena *mem = arena_new();
+	struct module *m = bucketed(mem, BUFFERS A PARTS("dp")
+		"%4 = all_reduce %2 {axes=(dp)} : f32[x] why=\"all_reduce of the gradient of a over dp: y needs its sum (f:1)\"\n"
+		"%5 = all_reduce %3 {axes=(dp)} : f32[x] why=\"all_reduce of b over dp: z needs its sum (f:2)\"\n"
+		"%6 = all_reduce %3 {axes=(dp)} : f32[x] why=\"all_reduce of c over dp: z needs its sum (f:3)\"\n" WRITES("%4", "%5"));
+	int n;
+	struct comm_row *row = comm_table(mem, m, &n);
+
+	(void)state;
+	assert_int_equal(n, 1);
+	assert_true(row->count == 1 && row->bytes == 3 * 6 * 4);
+	assert_string_equal(row->why, "all_reduce of the gradient of a, b and 1 more over dp: y needs its sum (f:1)");
+	arena_free(mem);
+}
+
+/* As many as a large model has params: full buckets, in time that grows with their number. */
+static void many(void **state)
+{
+	struct arena *mem = arena_new();
+	struct text t = { .mem = mem };
+	enum { N = 30000 };
+
+	(void)state;
+	text_put(&t, "%s", BUFFERS A "%2 = to_partial %0 {axes=(dp)} : f32[x]+dp\n");
+	for (int i = 0; i < N; i++)
+		text_put(&t, "%%%d = all_reduce %%2 {axes=(dp)} : f32[x]\n", i + 3);
+	struct diag d;
+	const char *all = arena_printf(mem, "%s%s", HEAD, t.s);
+	diag_init(&d, mem, NULL, stderr);
+	struct module *m = module_parse(mem, "t", all, strlen(all), &d);
+	assert_non_null(m);
+	size_t before = arena_bytes(mem);
+	assert_true(pass_collectives(m, &d));
+	printf("%d collectives: %.1f MB\n", N, (double)(arena_bytes(mem) - before) / 1e6);
+	assert_true((double)(arena_bytes(mem) - before) < 40e6);
+	int n = 0;
+	for (const struct op *op = m->top.first; op; op = op->next)
+		n += is_bucket(op->code);
+	assert_int_equal(n, (N + MAX_BUCKET - 1) / MAX_BUCKET);
+	arena_free(mem);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ready_together), cmocka_unit_test(apart), cmocka_unit_test(says_why), cmocka_unit_test(many),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
