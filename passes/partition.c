@@ -136,7 +136,7 @@ static bool read_again(struct part *p, struct op *op)
 			return true;
 		}
 	}
-	if (op->phase == FORWARD)
+	if (op->phase <= FORWARD)
 		PUSH(p->m->mem, &p->reads, op);
 	return false;
 }
@@ -156,6 +156,27 @@ static void part_read(struct part *p, struct op *op)
 	struct info *i = info_of(p, op->out[0]);
 	i->gated = i->weight = buf->role == B_PARAM;
 	i->gate = buf->compute;
+	if (op->phase == PROLOGUE && gathered_once(p->m, buf->name))
+		get_version(p, op->out[0], &i->gate);
+}
+
+/* Params that are gathered once a step are read in the prologue. */
+static void read_ahead(struct module *m)
+{
+	struct op *first = m->top.first;
+
+	while (first && first->phase == PROLOGUE)
+		first = first->next;
+	for (struct op *op = first, *next; op && op->phase == FORWARD; op = next) {
+		next = op->next;
+		if (op->code != OP_READ || !gathered_once(m, op->at.buf))
+			continue;
+		op->phase = PROLOGUE;
+		if (op == first)
+			first = next;
+		else
+			op_move_before(op, first);
+	}
 }
 
 /* -- the contributions to one cotangent -- */
@@ -732,6 +753,7 @@ bool pass_partition(struct module *m, struct diag *d)
 	mark_of(&m->top, 1, true);
 	drop_stale_of(&m->top);
 	top.b = (struct builder){ .m = m, .block = new };
+	read_ahead(m);
 	mark_grads(&p, &m->top);
 	set_readers(&p, &m->top);
 	set_hints(&p, &m->top);

@@ -391,6 +391,14 @@ bool reduced_each_microbatch(const struct module *m, const char *param)
 	return false;
 }
 
+bool gathered_once(const struct module *m, const char *param)
+{
+	for (uint32_t i = 0; i < m->arrows.n; i++)
+		if (m->arrows.at[i].gather_step && arrow_matches(&m->arrows.at[i], param))
+			return true;
+	return false;
+}
+
 /* -- anchors -- */
 
 static void place_buffer(const struct module *m, struct buffer *b)

@@ -22,6 +22,10 @@ bool reduced_each_microbatch(const struct module *m, const char *param);
 bool order_dims(struct module *m, struct diag *d); /* order.c */
 
 void find_loops(struct module *m, const struct block *block); /* sets dim.loop */
+/* Is there a `params` arrow with `gather = step` for this param? Then it is gathered in the prologue and
+ * kept for forward and backward; else each use gathers it. */
+bool gathered_once(const struct module *m, const char *param);
+
 bool is_repeat_dim(const struct module *m, dimid d);
 /* Shell pattern: * and ? match any text. */
 bool glob_match(const char *pattern, const char *name);

@@ -255,6 +255,8 @@ static const char *reason(struct part *p, const struct value *v, const struct re
 		return arena_printf(mem, "its optimizer state is split by %s", dim_name(p, r->dim));
 	if (late && info_of(p, v)->gated)
 		return "each rank saw a part of what it depends on";
+	if (self && info_of(p, v)->weight && p->scope->b.phase == PROLOGUE)
+		return "it is gathered once a step";
 	if (late && self && r->code == OP_ALL_GATHER)
 		return arena_printf(mem, "it was updated in parts, and is read with %s whole", dim_name(p, r->dim));
 	switch (r->code) {

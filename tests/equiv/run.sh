@@ -76,6 +76,8 @@ llama --mesh tp=6 --set kv=2,group=3
 gpt   --mesh dp=2,tp=2 --plan grads
 gpt   --mesh dp=2,tp=2 --plan params
 gpt   --mesh dp=3 --plan params --set microbatches=2,batch=6
+gpt   --mesh dp=2,tp=2 --plan step --set microbatches=2,vocab=23
+gpt   --mesh dp=3 --plan step --set microbatches=2,batch=6
 gpt   --mesh dp=2,cp=2 --plan context
 gpt   --mesh cp=2,tp=2 --plan context --set seq=7
 # an early and a late part of the sequence on each rank

@@ -408,6 +408,41 @@ static void rows(void **state)
 	assert_true(good);
 }
 
+/* With gather = step what is gathered doesn't grow with microbatches, and backward gathers nothing. */
+static void gathered_once_a_step(void **state)
+{
+	static const struct {
+		int micro;
+		const char *arrows, *by;
+	} cases[] = {
+		{ 1, DP ";params -> dp", "reduce_scatter dp 1464, all_gather dp 2640" },
+		{ 1, DP ";params -> dp gather_step", "reduce_scatter dp 1464, all_gather dp 1464" },
+		{ 4, DP ";params -> dp", "reduce_scatter dp 5856, all_gather dp 10560" },
+		{ 4, DP ";params -> dp gather_step", "reduce_scatter dp 5856, all_gather dp 1464" },
+	};
+	struct sizes z = small;
+
+	(void)state;
+	z.batch = 16;
+	for (size_t i = 0; i < LEN(cases); i++) {
+		struct arena *mem = arena_new();
+		char *text = text_of(mem, &z, "dp=4", cases[i].arrows), *micro = strstr(text, "micro=1");
+		double norm, want_norm;
+		struct module *one = compile(mem, text, true);
+
+		micro[strlen("micro=")] = (char)('0' + cases[i].micro);
+		struct module *m = compile(mem, text, false);
+		double loss = loss_of(mem, m, &norm), want = loss_of(mem, one, &want_norm);
+
+		assert_string_equal(count(mem, m).by, cases[i].by);
+		assert_true(fabs(loss - want) <= 1e-12 * want && fabs(norm - want_norm) <= 1e-12 * want_norm);
+		for (const struct op *op = m->top.first; op; op = op->next)
+			if (op->code == OP_ALL_GATHER && strstr(cases[i].arrows, "gather_step"))
+				assert_int_equal(op->phase, PROLOGUE);
+		arena_free(mem);
+	}
+}
+
 static void parameters(void **state)
 {
 	struct arena *mem = arena_new();
@@ -520,6 +555,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parameters),
 		cmocka_unit_test(rows),
+		cmocka_unit_test(gathered_once_a_step),
 		cmocka_unit_test(sizes_do_not_matter),
 		cmocka_unit_test(scatter_is_split),
 		cmocka_unit_test(many_axes),
