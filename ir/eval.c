@@ -498,6 +498,8 @@ static bool run_op(struct eval *e, const struct op *op)
 	case OP_TOPK:
 	case OP_RANK:
 		return ev_pick(e, op);
+	case OP_WAIT:
+		return ev_wait(e, op);
 	case OP_ACCUMULATE:
 		return accumulate(e, op);
 	case OP_WRITE:

@@ -441,6 +441,17 @@ static bool comm_of(struct eval *e, const struct op *op, uint32_t n)
 	}
 }
 
+bool ev_wait(struct eval *e, const struct op *op)
+{
+	for (uint32_t i = 0; i < op->nin; i++) {
+		const struct held *in = ev_in(e, op, op->in[i]), *out = ev_make(e, op->out[i]);
+
+		if (!in || !move(e, op, in, out, 0))
+			return false;
+	}
+	return true;
+}
+
 bool ev_comm(struct eval *e, const struct op *op)
 {
 	for (uint32_t i = 0; i < op->nin; i++)

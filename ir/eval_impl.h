@@ -152,6 +152,7 @@ const char *ev_replicas(struct eval *e, const struct held *h);
 /* The logical value, dims in the order given: NULL, or what is wrong with it. */
 const char *ev_join(struct eval *e, const struct held *h, const dimid *order, double *whole);
 bool ev_comm(struct eval *e, const struct op *op);
+bool ev_wait(struct eval *e, const struct op *op);
 /* Room for h without the axes of dim d (ev_drop gives it back); h gathered into it; and out as the sum of
  * its own part of `whole` over the group along the axes of bits. */
 struct held *ev_wider(struct eval *e, const struct held *h, dimid d);

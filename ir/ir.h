@@ -124,7 +124,7 @@ struct value {
 #define ATTRS(I, N, S, D, L, X) \
 	S(buf) S(key) S(opt) D(dim) D(to) D(ctx) D(causal) L(dims) L(tos) X(axes) \
 	N(value) N(scale) N(cap) N(p) I(form) I(start) I(stride) I(shift) I(max) I(ncarry) \
-	I(nwith) I(reverse) I(acc) I(group) I(extra) I(where) I(from) I(local)
+	I(nwith) I(reverse) I(acc) I(group) I(extra) I(where) I(from) I(local) I(async)
 
 struct dimlist {
 	uint8_t n;
@@ -373,7 +373,8 @@ bool attn_whole(const struct op *op, dimid d, uint32_t no, bool result);
 uint32_t attn_ring(const struct op *op);
 uint32_t attn_apart(const struct op *op);
 bool results_fit(enum opcode code, uint32_t nin, uint32_t nout);
-bool is_bucket(enum opcode code); /* a collective that may have many operands, and has a result for each */
+bool comm_sends(enum opcode code); /* a collective that sends something */
+bool is_bucket(enum opcode code); /* may have many operands, and has a result for each: a collective or a wait */
 bool op_same_attrs(const struct op *a, const struct op *b);
 /* All dims of the op's loops: operands and results, a lookup's table dims included. */
 int op_space(const struct op *op, dimid *d);

@@ -623,6 +623,11 @@ uint32_t attn_apart(const struct op *op)
 	return axes_bits(&op->at.axes) & ~attn_ring(op);
 }
 
+bool comm_sends(enum opcode code)
+{
+	return opinfo[code].class == C_COMM && code != OP_SHARD && code != OP_TO_PARTIAL && code != OP_WAIT;
+}
+
 bool is_bucket(enum opcode code)
 {
 	return opinfo[code].class == C_COMM && opinfo[code].most > 1;

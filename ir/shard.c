@@ -189,7 +189,7 @@ static double all_sent(const struct module *m, const struct op *op, bool bytes)
 
 	if (opinfo[op->code].class == C_ATTN)
 		return attention_elements(m, op, bytes);
-	if (opinfo[op->code].class != C_COMM || op->code == OP_SHARD || op->code == OP_TO_PARTIAL)
+	if (!comm_sends(op->code))
 		return 0;
 	k = (double)group_size(m, axes_bits(&op->at.axes));
 	for (uint32_t i = 0; i < op->nin; i++)

@@ -141,6 +141,29 @@ static bool check_value(struct verifier *v, const struct value *x, const struct 
 	return true;
 }
 
+/* The result of a collective that only starts. */
+static bool in_flight(const struct value *x)
+{
+	return x->def && HAS(x->def, async) && x->def->at.async;
+}
+
+/* A wait reads all results of one collective, which nothing else waits for. */
+static bool check_wait(struct verifier *v, const struct op *op)
+{
+	const struct op *start = op->in[0]->def;
+
+	for (uint32_t i = 0; i < op->nin; i++) {
+		if (!in_flight(op->in[i]))
+			return ver_fail(v, op, "%%%u is not in flight", op->in[i]->id);
+		if (op->in[i]->def != start || op->in[i]->no != i || op->nin != start->nout)
+			return ver_fail(v, op, "it waits for other than all results of one collective");
+		if (v->waited[op->in[i]->id])
+			return ver_fail(v, op, "%%%u is waited for twice", op->in[i]->id);
+		v->waited[op->in[i]->id] = true;
+	}
+	return true;
+}
+
 static bool check_use(struct verifier *v, const struct op *op, const struct value *x, const struct block *home)
 {
 	if (!x)
@@ -149,6 +172,8 @@ static bool check_use(struct verifier *v, const struct op *op, const struct valu
 		return ver_fail(v, op, "%%%u is read before it is defined", x->id);
 	if (x->home != home)
 		return ver_fail(v, op, "%%%u is not visible here", x->id);
+	if (in_flight(x) && (!op || op->code != OP_WAIT || op->home != home))
+		return ver_fail(v, op, "%%%u is in flight: only a wait may read it", x->id);
 	return true;
 }
 
@@ -207,6 +232,9 @@ static bool check_op(struct verifier *v, const struct op *op, const struct block
 		ok = check_value(v, op->out[i], op, i, block) && ok;
 	if (op->body)
 		ok = check_block(v, op->body) && ok;
+	if (HAS(op, async) && !comm_sends(op->code))
+		ok = ver_fail(v, op, "it is no collective, it can't be {async}");
+	ok = ok && (op->code != OP_WAIT || check_wait(v, op));
 	ok = ok && ver_op_dims(v, op);
 	if (v->m->form >= PARTITIONED)
 		ok = ok && ver_op_shards(v, op);
@@ -228,6 +256,9 @@ static bool check_block(struct verifier *v, const struct block *block)
 	}
 	for (uint32_t i = 0; i < block->yields.n; i++)
 		ok = check_use(v, block->owner, block->yields.at[i], block) && ok;
+	for (const struct op *op = block->first; ok && op; op = op->next)
+		if (op->nout && in_flight(op->out[0]) && !v->waited[op->out[0]->id])
+			ok = ver_fail(v, op, "nothing waits for it");
 	return ok;
 }
 
@@ -246,7 +277,7 @@ static bool check_writes(struct verifier *v)
 
 bool verify(const struct module *m, struct diag *d)
 {
-	struct verifier v = { m, d, NULL, -1 };
+	struct verifier v = { .m = m, .d = d, .time = -1 };
 
 	if (m->form >= NFORM || (m->precision != F32 && m->precision != BF16) || m->micro < 1)
 		return ver_fail(&v, NULL, "the module has no form, precision or microbatches");
@@ -254,6 +285,7 @@ bool verify(const struct module *m, struct diag *d)
 		return false;
 	v.time = time_axis(m);
 	v.seen = NEWN(d->mem, struct value *, m->next_id + 1);
+	v.waited = NEWN(d->mem, bool, m->next_id + 1);
 	bool ok = true;
 	for (uint32_t i = 0; i < m->bufs.n; i++)
 		ok = check_buffer(&v, m->bufs.at[i]) && ok;

@@ -8,6 +8,7 @@ struct verifier {
 	const struct module *m;
 	struct diag *d;
 	struct value **seen; /* by id: defined so far */
+	bool *waited;        /* by id: it was in flight, and is waited for */
 	int time;            /* the time axis, -1: none */
 };
 

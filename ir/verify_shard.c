@@ -346,6 +346,14 @@ static bool check_comm_of(struct verifier *v, const struct op *op, uint32_t i)
 	return true;
 }
 
+static bool check_wait(struct verifier *v, const struct op *op)
+{
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (!same_sharding(v, op, op->out[i], op->in[i], op->in[i]->sh.sum))
+			return false;
+	return true;
+}
+
 static bool check_comm(struct verifier *v, const struct op *op)
 {
 	const struct axes *a = &op->at.axes;
@@ -418,6 +426,8 @@ bool ver_op_shards(struct verifier *v, const struct op *op)
 		return check_repeat(v, op);
 	case OP_KERNEL:
 		return check_kernel(v, op);
+	case OP_WAIT:
+		return check_wait(v, op);
 	default:
 		return opinfo[op->code].class == C_COMM ? check_comm(v, op) : check_work(v, op);
 	}

@@ -13,7 +13,7 @@
 #include "passes/passes.h"
 
 enum { WORTH = 25, NAMED = 2, ROUNDS = 4 };
-static const double LEAST_BYTES = 1 << 20, MOST_BYTES = 40e6, USUAL_BYTES = 32e6;
+static const double MOST_BYTES = 40e6, USUAL_BYTES = 32e6;
 
 /* A collective that may move: to before the op at any position in earliest..latest. */
 struct site {
@@ -34,7 +34,7 @@ struct bucketing {
 
 static bool sends(const struct op *op)
 {
-	return is_bucket(op->code) && op->nin == 1;
+	return comm_sends(op->code) && is_bucket(op->code) && op->nin == 1 && !HAS(op, async);
 }
 
 /* -- positions -- */
@@ -227,7 +227,7 @@ static double bucket_bytes(const struct module *m, uint32_t axes)
 	if (latency <= 0 || second <= 0)
 		return USUAL_BYTES;
 	double bytes = WORTH * latency * 1e9 / second;
-	return bytes < LEAST_BYTES ? LEAST_BYTES : bytes > MOST_BYTES ? MOST_BYTES : bytes;
+	return bytes > MOST_BYTES ? MOST_BYTES : bytes;
 }
 
 /* How many from s on have a place in common and fit in one bucket. They are in order of `earliest`. */

@@ -190,7 +190,9 @@ double op_seconds(const struct module *m, const struct op *op)
 			sum += op_seconds(m, o);
 		return sum * (double)dim_size(m, op->at.dim);
 	}
-	if (opinfo[op->code].class == C_COMM && op->code != OP_SHARD && op->code != OP_TO_PARTIAL)
+	if (op->code == OP_WAIT)
+		return 0;
+	if (comm_sends(op->code))
 		return comm_seconds(m, comm_axes(op), comm_bytes(m, op));
 	double peak = op->nin && op->in[0]->dt == BF16 && m->hw.bf16 > 0 ? m->hw.bf16 : m->hw.fp32;
 	double compute = peak > 0 ? op_local_flops(m, op) / peak : 0;

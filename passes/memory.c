@@ -5,7 +5,7 @@
  * in repeat bodies too. off = -1 is a value that lives in another's storage:
  *
  *   read                     the buffer, when the layouts are the same
- *   rename, split, merge     the operand (also accumulate, when there is one microbatch)
+ *   rename, split, merge     the operand (also accumulate, when there is one microbatch; and wait)
  *   args of a repeat body    carry: the repeat's result; with: the operand; over: row i of it
  *   any other result         where it is sent: `accumulate` (an einsum that adds), a carried yield,
  *                            row i of a stacked yield, or the buffer of its `write`
@@ -35,6 +35,9 @@ struct home {
 	struct value *root; /* NULL: outside this block */
 	struct buffer *buf; /* the storage of a buffer */
 	int64_t def, last;  /* positions */
+	int64_t read;       /* last, but for what is in flight */
+	int64_t flight;     /* last wait for a collective that reads it */
+	int flights;        /* how many of them there are */
 	int carry;          /* -1, or which carried arg this is */
 	bool direct;        /* root lives where it is sent */
 	bool step;          /* live from the first microbatch */
@@ -162,6 +165,8 @@ static bool is_alias(const struct module *m, const struct op *op)
 		return view_alike(m, op->out[0], op->in[0], op->at.to, &op->at.dims);
 	case OP_ACCUMULATE:
 		return m->micro <= 1 && same_place(op->in[0], op->out[0]);
+	case OP_WAIT:
+		return true;
 	default:
 		return false;
 	}
@@ -226,7 +231,7 @@ static void result_homes(struct planner *p, struct op *op, int64_t pos)
 	}
 	for (uint32_t i = 0; i < op->nout; i++) {
 		if (is_alias(p->m, op))
-			op->out[i]->aux = op->in[0]->aux;
+			op->out[i]->aux = op->in[i]->aux;
 		else
 			home_new(p, op->out[i], pos);
 	}
@@ -265,14 +270,31 @@ static void body_reads(struct planner *p, const struct block *body, int64_t pos)
 	}
 }
 
+/* What a collective reads stays as it is until the wait. */
+static void land(struct op *wait, int64_t pos)
+{
+	struct op *start = wait->in[0]->def;
+
+	for (uint32_t i = 0; i < start->nin; i++) {
+		struct home *h = home_of(start->in[i]);
+
+		touch(h, pos);
+		h->flight = pos;
+		h->flights++;
+	}
+}
+
 static void uses(struct planner *p, struct op *op, int64_t pos)
 {
 	if (op->code == OP_REPEAT)
 		body_reads(p, op->body, pos);
 	for (uint32_t i = 0; i < op->nin; i++) {
 		touch(home_of(op->in[i]), pos);
+		home_of(op->in[i])->read = pos;
 		count_use(op->in[i]);
 	}
+	if (op->code == OP_WAIT)
+		land(op, pos);
 }
 
 static void forget(struct block *block)
@@ -302,6 +324,14 @@ static int64_t survey(struct planner *p, struct block *block)
 }
 
 /* -- values that are made where they are sent -- */
+
+/* What a wait waits for is made where its result is sent. */
+static struct value *made_as(struct value *v)
+{
+	while (v->def && v->def->code == OP_WAIT)
+		v = v->def->in[v->no];
+	return v;
+}
 
 static bool makes_storage(const struct module *m, const struct value *v)
 {
@@ -341,7 +371,7 @@ static void carried_yields(struct planner *p, struct block *block, int64_t n)
 			touch(h, n);
 	}
 	for (int64_t k = 0; k < nc; k++) {
-		struct value *y = block->yields.at[k], *arg = block->args.at[k];
+		struct value *y = made_as(block->yields.at[k]), *arg = block->args.at[k];
 		struct home *h = home_of(y);
 
 		if (h->carry == k)
@@ -379,11 +409,11 @@ static void stacked_yields(struct planner *p, struct block *block)
 	struct op *r = block->owner;
 
 	for (uint32_t k = (uint32_t)r->at.ncarry; k < block->yields.n; k++) {
-		struct value *y = block->yields.at[k];
+		struct value *yield = block->yields.at[k], *y = made_as(yield);
 		struct home *h = home_of(y);
 		bool sums = adds_up(r, k) && p->m->micro > 1;
 
-		if (!makes_storage(p->m, y) || h->direct || is_carried(block, y) || first_row(block, y) != k)
+		if (!makes_storage(p->m, y) || h->direct || is_carried(block, yield) || first_row(block, yield) != k)
 			continue;
 		if (sums && (y->def->code != OP_EINSUM || y->mark != 1))
 			continue;
@@ -506,7 +536,7 @@ static void find_shown(struct planner *p, struct block *top, int64_t n)
 static void direct_write(struct planner *p, struct op *op)
 {
 	int i = buffer_index(p, op->at.buf);
-	struct value *x = op->in[0];
+	struct value *x = made_as(op->in[0]);
 	struct buffer *b = i >= 0 ? p->m->bufs.at[i] : NULL;
 
 	if (!b || op->home->owner || !makes_storage(p->m, x) || home_of(x)->direct || x->def->code == OP_REPEAT ||
@@ -617,10 +647,18 @@ static bool mark_growing(struct planner *p, struct op *op)
 	return true;
 }
 
+/* Does nothing but op read h from op on? What op itself has in flight may become its result. */
+static bool last_read(const struct home *h, const struct op *op)
+{
+	if (HAS(op, async))
+		return h->read == op->mark && h->last == h->flight && h->flights == 1;
+	return h->last == op->mark;
+}
+
 /* Is h a piece of this block that ends at op, so that a result of op may take it over? */
 static bool ends_at(const struct module *m, const struct home *h, const struct op *op)
 {
-	return h->root && !h->direct && !h->step && !h->buf && h->carry < 0 && h->last == op->mark && h->root->def &&
+	return h->root && !h->direct && !h->step && !h->buf && h->carry < 0 && last_read(h, op) && h->root->def &&
 	       h->root->home == op->home && once_a_step(m, h->root->def) == once_a_step(m, op);
 }
 

@@ -94,6 +94,8 @@ void note_targets(struct block *block)
 			op->out[i]->aux = NULL;
 		if ((op->code == OP_ACCUMULATE || op->code == OP_WRITE) && !op->in[0]->aux)
 			op->in[0]->aux = op;
+		for (uint32_t i = 0; op->code == OP_WAIT && i < op->nin; i++)
+			op->in[i]->aux = op;
 		if (op->code == OP_REPEAT)
 			note_targets(op->body);
 	}
@@ -151,6 +153,8 @@ static bool place_target(struct placing *p, const struct value *v, struct loc *a
 {
 	const struct op *r = v->home->owner, *to = v->aux;
 
+	if (to && to->code == OP_WAIT) /* it is sent where what the wait makes of it is sent */
+		return v->def->nout == to->nout && place_target(p, to->out[v->no], at);
 	if (to && to->code == OP_ACCUMULATE && p->m->micro > 1) {
 		const struct value *o = to->out[0];
 
@@ -185,6 +189,8 @@ static bool resolve(struct placing *p, const struct value *v, struct loc *at)
 	}
 	if (!v->def)
 		return place_arg(p, v, at);
+	const struct value *source = v->def->nin ? v->def->in[v->def->code == OP_WAIT ? v->no : 0] : NULL;
+
 	switch (v->def->code) {
 	case OP_READ:
 		return place_in_buffer(p, v, v->def->at.buf, at);
@@ -192,12 +198,13 @@ static bool resolve(struct placing *p, const struct value *v, struct loc *at)
 		if (p->m->micro > 1)
 			return place_target(p, v, at);
 		/* fall through */
+	case OP_WAIT:
 	case OP_RENAME:
 	case OP_SPLIT:
 	case OP_MERGE:
-		if (!safe_bytes(p->m, v, &a) || !safe_bytes(p->m, v->def->in[0], &b) || a != b)
+		if (!safe_bytes(p->m, v, &a) || !safe_bytes(p->m, source, &b) || a != b)
 			return lost(p, v, "it is larger than its operand");
-		return place_value(p, v->def->in[0], at);
+		return place_value(p, source, at);
 	default:
 		return place_target(p, v, at);
 	}

@@ -1,5 +1,6 @@
 /* runtime/program.c - a planned module becomes a program of instructions, the same for all ranks. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "ir/eval.h"
 #include "runtime/place.h"
@@ -12,6 +13,7 @@ struct lowering {
 	struct prog *to;
 	int kernel;  /* the next one's number in kernels.sig */
 	bool eval;
+	bool eager;  /* test only: PTC_TEST_EAGER carries out at the start what may be waited for later */
 };
 
 /* -- copies -- */
@@ -283,6 +285,17 @@ static bool lower_cut(struct lowering *l, const struct op *op, const struct loc 
 	return true;
 }
 
+static bool emit_comm(struct lowering *l, const struct op *op, struct loc *at)
+{
+	struct instr *i = emit(l, I_COMM, op);
+
+	i->at = at;
+	axes_set(l->rt, axes_bits(&op->at.axes));
+	i->no = (int)l->rt->comms.n;
+	PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
+	return true;
+}
+
 static bool lower_comm(struct lowering *l, const struct op *op)
 {
 	struct loc *at = locs(l, op);
@@ -296,13 +309,23 @@ static bool lower_comm(struct lowering *l, const struct op *op)
 		return odd(l, op, "it has no axes");
 	if (op->code == OP_SHARD || op->code == OP_TO_PARTIAL)
 		return lower_cut(l, op, at);
-	struct instr *i = emit(l, I_COMM, op);
+	return (HAS(op, async) && op->at.async && !l->eager) || emit_comm(l, op, at);
+}
 
-	i->at = at;
-	axes_set(l->rt, axes_bits(&op->at.axes));
-	i->no = (int)l->rt->comms.n;
-	PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
-	return true;
+/* A collective that was started is carried out here: a rank never blocks at the start, and all wait
+ * in one order. */
+static bool lower_wait(struct lowering *l, const struct op *op)
+{
+	const struct op *start = op->in[0]->def;
+	struct loc *at;
+
+	if (!start || !comm_sends(start->code) || start->nout != op->nin)
+		return odd(l, op, "nothing was started");
+	for (uint32_t k = 0; k < op->nin; k++)
+		if (op->in[k] != start->out[k] || !covers(op->in[k], op->out[k]))
+			return odd(l, op, "it does not fit what was started");
+	at = l->eager ? NULL : locs(l, start);
+	return l->eager || (at && emit_comm(l, start, at));
 }
 
 /* -- compute -- */
@@ -768,6 +791,8 @@ static bool lower_op(struct lowering *l, const struct op *op)
 		return lower_report(l, op);
 	case OP_ITER:
 		return lower_iter(l, op);
+	case OP_WAIT:
+		return lower_wait(l, op);
 	default:
 		if (opinfo[op->code].class == C_COMM)
 			return lower_comm(l, op);
@@ -825,9 +850,17 @@ static void mark_eval(struct block *top)
 		op->mark = op->mark == 3;
 }
 
+static bool is_eager(void)
+{
+	const char *s = getenv("PTC_TEST_EAGER");
+
+	return s && *s;
+}
+
 bool program_build(struct runtime *rt, struct diag *d)
 {
-	struct lowering l = { .rt = rt, .m = rt->m, .d = d, .placing = { .m = rt->m, .d = d } };
+	struct lowering l = { .rt = rt, .m = rt->m, .d = d, .placing = { .m = rt->m, .d = d },
+			      .eager = is_eager() };
 
 	note_targets(&rt->m->top);
 	mark_eval(&rt->m->top);

@@ -122,6 +122,41 @@ gpt   --mesh dp=2 --set batch=7,masked=1,microbatches=2
 llama --mesh dp=2,tp=2 --plan all --set batch=8,microbatches=4
 mlp   --mesh dp=2 --plan zero --set microbatches=3
 TABLE
+# What can overlap does, on hardware that is slow at all but starting to send: carried out as late as it may be,
+# at the wait, and (PTC_TEST_EAGER) as early, at the start.
+for model in gpt llama mlp; do
+	{
+		sed "s|include \"../../|include \"$PWD/|" "tests/equiv/$model.pdsl"
+		echo 'hardware cpu { flops fp32 = 1M, bf16 = 1M'
+		echo 'memory 8Gi, bandwidth = 1M'
+		echo 'link slow, bandwidth = 1M, latency = 1n'
+		echo '}'
+	} | sed 's/{ flops/{\n\tflops/' >"$TMP/$model.pdsl"
+done
+while read -r waits model options; do
+	# shellcheck disable=SC2086
+	expect "overlap $model $options" 0 "$PTC" show "$TMP/$model.pdsl" $options || continue
+	got=$(grep -c ' = wait ' "$TMP/out")
+	if [ "$got" -ge "$waits" ]; then
+		ok "overlap $model $options: $got waits"
+	else
+		bad "overlap $model $options: $got waits, not $waits"
+	fi
+	for eager in '' 1; do
+		# shellcheck disable=SC2086
+		if PTC_TEST_EAGER=$eager expect "overlap $model $options $eager" 0 timeout 120 "$PTC" check "$TMP/$model.pdsl" $options; then
+			ok "overlap $model $options $eager"
+		fi
+	done
+done <<TABLE
+40 gpt   --mesh dp=2,tp=2 --plan params
+30 gpt   --mesh dp=2,tp=2 --plan grads --set microbatches=2
+30 gpt   --mesh dp=2,tp=2 --plan all --set batch=8,masked=1,microbatches=2
+15 gpt   --mesh dp=2,cp=2 --plan ulysses
+15 gpt   --mesh dp=3 --plan step --set microbatches=2,batch=6,vocab=23
+20 llama --mesh dp=2,tp=2 --plan all
+5  mlp   --mesh dp=2 --plan zero --set microbatches=3
+TABLE
 # the examples, which are made smaller for it
 for model in gpt-mini gpt2 llama mlp mixtral; do
 	if expect "check examples/$model" 0 timeout 300 "$PTC" check "examples/$model.pdsl"; then ok "check examples/$model"; fi

@@ -311,6 +311,30 @@ static void attention_shards(void **state)
 	       "in another way");
 }
 
+#define TWO V(0, "f32[batch@tp, seq]") V(1, "f32[seq@tp]")
+#define START TWO "%2, %3 = all_gather %0, %1 {axes=(tp), async=1} : f32[batch, seq], f32[seq]\n"
+#define TYPES " : f32[batch, seq], f32[seq]\n"
+
+/* Of a bucket each operand has its own dim; what is in flight is read by one wait. */
+static void buckets_and_waits(void **state)
+{
+	(void)state;
+	part(TWO "%2, %3 = all_gather %0, %1 {axes=(tp)}" TYPES);
+	part(START "%4, %5 = wait %2, %3" TYPES "%6 = mul %4, %5 : f32[batch, seq]\n");
+	unpart(TWO "%2, %3 = all_gather %0, %1 {dim=batch, axes=(tp)}" TYPES, "a bucket has no {dim}");
+	unpart(TWO "%2, %3 = all_gather %0, %1 {axes=(tp)} : f32[batch@tp, seq], f32[seq]\n", "operand 0 has no dim that it joins");
+	unpart(TWO "%2, %3 = all_gather %0, %1 {axes=(dp)}" TYPES, "it does not make");
+	unpart(V(0, "f32[batch]") "%1 = all_gather %0 {axes=(tp)} : f32[batch]\n", "has no dim that it joins");
+	unpart(START, "nothing waits for it");
+	unpart(START "%4 = neg %2 : f32[batch, seq]\n%5, %6 = wait %2, %3" TYPES, "is in flight: only a wait may read it");
+	unpart(START "%4 = wait %2 : f32[batch, seq]\n", "other than all results");
+	unpart(START "%4, %5 = wait %3, %2 : f32[seq], f32[batch, seq]\n", "other than all results");
+	unpart(START "%4, %5 = wait %2, %3" TYPES "%6, %7 = wait %2, %3" TYPES, "waited for twice");
+	unpart(START "%4, %5 = wait %2, %3 : f32[batch@tp, seq], f32[seq]\n", "do not agree");
+	unpart(V(0, "f32[seq]") "%1 = wait %0 : f32[seq]\n", "is not in flight");
+	unpart(V(0, "f32[seq]") "%1 = neg %0 {async=1} : f32[seq]\n", "it can't be {async}");
+}
+
 static void collectives(void **state)
 {
 	(void)state;
@@ -473,7 +497,7 @@ int main(void)
 		cmocka_unit_test(tables), cmocka_unit_test(leaves), cmocka_unit_test(maps_and_sums), cmocka_unit_test(indexed),
 		cmocka_unit_test(views), cmocka_unit_test(attention), cmocka_unit_test(repeats), cmocka_unit_test(steps),
 		cmocka_unit_test(values_hold_an_axis_once), cmocka_unit_test(work_is_one), cmocka_unit_test(pending_is_linear),
-		cmocka_unit_test(indexed_shards), cmocka_unit_test(attention_shards), cmocka_unit_test(collectives),
+		cmocka_unit_test(indexed_shards), cmocka_unit_test(attention_shards), cmocka_unit_test(buckets_and_waits), cmocka_unit_test(collectives),
 		cmocka_unit_test(microbatches), cmocka_unit_test(repeat_shards), cmocka_unit_test(plans),
 		cmocka_unit_test(broken_links), cmocka_unit_test(mutants_do_not_crash),
 	};
