@@ -124,7 +124,7 @@ struct value {
 #define ATTRS(I, N, S, D, L, X) \
 	S(buf) S(key) S(opt) D(dim) D(to) D(ctx) D(causal) L(dims) L(tos) X(axes) \
 	N(value) N(scale) N(cap) N(p) I(form) I(start) I(stride) I(shift) I(max) I(ncarry) \
-	I(nwith) I(reverse) I(acc) I(group) I(extra) I(where) I(from) I(local) I(async)
+	I(nwith) I(reverse) I(acc) I(group) I(extra) I(where) I(from) I(local) I(async) I(ahead)
 
 struct dimlist {
 	uint8_t n;
@@ -396,6 +396,9 @@ bool axes_equal(const struct axes *a, const struct axes *b);
 bool axes_prefix(const struct axes *a, const struct axes *b); /* a is a (not nec. strict) prefix of b */
 void axes_push(struct axes *l, int axis);
 uint32_t axes_bits(const struct axes *l);
+/* Do the elements of v lie in memory as those of a tensor of this type? */
+bool same_layout(const struct value *v, int nd, const dimid *d, const struct axes *on, enum dtype dt);
+bool is_row(const struct value *v, const struct value *whole, dimid dim); /* as those of whole for one `dim`? */
 uint32_t sharding_axes(const struct sharding *s, int nd); /* all axes that split, as bits; not pending */
 bool sharding_equal(const struct sharding *a, const struct sharding *b, int nd);
 int64_t group_size(const struct module *m, uint32_t axes); /* ranks along these axes */

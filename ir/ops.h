@@ -94,7 +94,7 @@ OP(REPORT,    "report",    1, 1, 0, STEP, NO,   "the scalar a is shown as {key}"
 OP(MINIMIZE,  "minimize",  2, 8, 0, STEP, NO,   "train {buf} by {opt} in norm group {group}; operands: loss, then the options (see optimizer.c)")
 OP(TRAIN,     "train",     2, 8, 0, STEP, NO,   "the same with the gradient in place of the loss")
 /* -- collectives and their free twins, over {axes} -- */
-OP(ALL_GATHER,"all_gather",1, MAX_BUCKET, 1, COMM, FIRST, "the last axis of {dim}'s list leaves it. A bucket has many operands and as many results, and no {dim}: see comm_dim. {async}: it only starts, and its one reader is a wait; so may any of these four")
+OP(ALL_GATHER,"all_gather",1, MAX_BUCKET, 1, COMM, FIRST, "the last axis of {dim}'s list leaves it. A bucket has many operands and as many results, and no {dim}: see comm_dim. {async}: it only starts, and its one reader is a wait; so may any of these four. {ahead}, of slices in a loop: that of the next iteration may start as soon as this one is there, so there are two places for the result, used in turn")
 OP(REDUCE_SCATTER,"reduce_scatter",1, MAX_BUCKET, 1, COMM, NO, "a pending sum over the axis becomes the last axis of {dim}; a bucket as in all_gather")
 OP(ALL_REDUCE,"all_reduce",1, MAX_BUCKET, 1, COMM, NO,    "pending axes are resolved, all as one group; {max}: by maximum; a bucket as in all_gather")
 OP(ALL_TO_ALL,"all_to_all",1, 1, 1, COMM, FIRST, "the last axis of {dim} becomes the last of {to}")

@@ -99,6 +99,22 @@ void axes_push(struct axes *l, int axis)
 	l->a[l->n++] = (uint8_t)axis;
 }
 
+bool same_layout(const struct value *v, int nd, const dimid *d, const struct axes *on, enum dtype dt)
+{
+	if (v->nd != nd || v->dt != dt)
+		return false;
+	for (int i = 0; i < nd; i++)
+		if (v->d[i] != d[i] || !axes_equal(&v->sh.on[i], &on[i]))
+			return false;
+	return true;
+}
+
+bool is_row(const struct value *v, const struct value *whole, dimid dim)
+{
+	return whole->nd == v->nd + 1 && whole->d[0] == dim && whole->sh.on[0].n == 0 &&
+	       same_layout(v, whole->nd - 1, whole->d + 1, whole->sh.on + 1, whole->dt);
+}
+
 uint32_t sharding_axes(const struct sharding *s, int nd)
 {
 	uint32_t bits = 0;

@@ -164,6 +164,22 @@ static bool check_wait(struct verifier *v, const struct op *op)
 	return true;
 }
 
+/* What is gathered ahead is there before the loop, and is gone when the next but one starts. */
+static bool check_ahead(struct verifier *v, const struct op *op, const struct block *block)
+{
+	const struct op *loop = block->owner;
+
+	if (op->code != OP_ALL_GATHER || HAS(op, async) || !loop || loop->code != OP_REPEAT)
+		return ver_fail(v, op, "only a gather in a loop can be {ahead}");
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (op->in[i]->def || op->in[i]->no < loop->at.ncarry + loop->at.nwith)
+			return ver_fail(v, op, "%%%u is no slice, it can't be gathered ahead", op->in[i]->id);
+	for (uint32_t k = 0; k < block->yields.n; k++)
+		if (block->yields.at[k]->def == op)
+			return ver_fail(v, op, "what is gathered ahead does not outlive its iteration");
+	return true;
+}
+
 static bool check_use(struct verifier *v, const struct op *op, const struct value *x, const struct block *home)
 {
 	if (!x)
@@ -235,6 +251,7 @@ static bool check_op(struct verifier *v, const struct op *op, const struct block
 	if (HAS(op, async) && !comm_sends(op->code))
 		ok = ver_fail(v, op, "it is no collective, it can't be {async}");
 	ok = ok && (op->code != OP_WAIT || check_wait(v, op));
+	ok = ok && (!HAS(op, ahead) || check_ahead(v, op, block));
 	ok = ok && ver_op_dims(v, op);
 	if (v->m->form >= PARTITIONED)
 		ok = ok && ver_op_shards(v, op);

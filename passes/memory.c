@@ -10,6 +10,7 @@
  *   any other result         where it is sent: `accumulate` (an einsum that adds), a carried yield,
  *                            row i of a stacked yield, or the buffer of its `write`
  *
+ * What is gathered {ahead} has two places, one behind the other, for as long as its loop runs.
  * runtime/place.c resolves the same rules. A yield that does not lie in its row is copied to it
  * as soon as it is known; a carried yield that does not lie in its place is copied at the end of
  * the iteration; everything else that has an offset and could not be an alias is a copy.
@@ -41,6 +42,7 @@ struct home {
 	int carry;          /* -1, or which carried arg this is */
 	bool direct;        /* root lives where it is sent */
 	bool step;          /* live from the first microbatch */
+	bool twice;         /* has two places, used in turn by the iterations */
 };
 
 struct planner {
@@ -57,26 +59,9 @@ static int64_t round_up(int64_t n)
 	return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static bool same_layout(const struct value *a, int nd, const dimid *d, const struct axes *on, enum dtype dt)
-{
-	if (a->nd != nd || a->dt != dt)
-		return false;
-	for (int i = 0; i < nd; i++)
-		if (a->d[i] != d[i] || !axes_equal(&a->sh.on[i], &on[i]))
-			return false;
-	return true;
-}
-
 static bool same_place(const struct value *a, const struct value *b)
 {
 	return same_layout(a, b->nd, b->d, b->sh.on, b->dt);
-}
-
-/* Is v row i of whole along dim? */
-static bool is_row(const struct value *v, const struct value *whole, dimid dim)
-{
-	return whole->nd == v->nd + 1 && whole->d[0] == dim && whole->sh.on[0].n == 0 &&
-	       same_layout(v, whole->nd - 1, whole->d + 1, whole->sh.on + 1, whole->dt);
 }
 
 /* d, split over on, against the same elements as parts (major first): are all chunks the same? */
@@ -865,6 +850,18 @@ static void shift(struct block *block, int64_t by)
 	}
 }
 
+/* From before the first iteration to the last. */
+static void keep_ahead(struct op *op, int64_t n)
+{
+	for (uint32_t i = 0; i < op->nout; i++) {
+		struct home *h = home_of(op->out[i]);
+
+		h->twice = true;
+		h->def = -1;
+		touch(h, n);
+	}
+}
+
 static bool plan_block(struct planner *p, struct block *block, int64_t *bytes);
 
 static void outside_buffers(struct planner *p)
@@ -908,8 +905,10 @@ static void add_values(struct planner *p, struct block *block)
 		for (uint32_t i = 0; i < op->nout; i++) {
 			struct home *h = home_of(op->out[i]);
 
+			int64_t bytes = local_bytes(p->m, op->out[i]);
+
 			if (h->root == op->out[i] && !h->direct)
-				add_piece(p, h->root, NULL, local_bytes(p->m, h->root), h->def, h->last);
+				add_piece(p, h->root, NULL, h->twice ? 2 * round_up(bytes) : bytes, h->def, h->last);
 		}
 	}
 }
@@ -952,9 +951,12 @@ static bool plan_block(struct planner *p, struct block *block, int64_t *bytes)
 	if (!block->owner)
 		find_shown(p, block, n);
 	section_bounds(p, block, n);
-	for (struct op *op = block->first; op; op = op->next)
+	for (struct op *op = block->first; op; op = op->next) {
 		if (op->code == OP_ACCUMULATE)
 			direct_accumulate(p, op);
+		if (HAS(op, ahead))
+			keep_ahead(op, n);
+	}
 	if (block->owner) {
 		carried_yields(p, block, n);
 		stacked_yields(p, block);

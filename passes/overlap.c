@@ -4,7 +4,10 @@
  * results are in flight until a `wait`, behind which all readers stand. Ranks run one program, so they start
  * what they share in one order. Between start and wait the operands and the results take memory, so
  * the two are no further apart than ENOUGH times what the collective takes: a gather starts as late as that
- * allows, a reduction is waited for as soon. No loop lies between them. */
+ * allows, a reduction is waited for as soon. No loop lies between them.
+ *
+ * A gather of slices of buffers in a loop for which there is too little before its first reader gets
+ * {ahead}: that of the next iteration starts when this one is there. */
 #include "passes/passes.h"
 
 static const double ENOUGH = 2;
@@ -130,6 +133,50 @@ static void launch(struct overlap *o, struct op *op, int64_t wait)
 	put(o, WAITS, wait, w);
 }
 
+/* -- of the next iteration -- */
+
+/* Is v a row of a buffer? It is there whichever iteration runs. */
+static bool is_stored(const struct module *m, const struct op *loop, const struct value *v)
+{
+	if (v->def || v->no < loop->at.ncarry + loop->at.nwith || !is_row(v, loop->in[v->no], loop->at.dim))
+		return false;
+	const struct op *read = loop->in[v->no]->def;
+	const struct buffer *b = read && read->code == OP_READ ? find_buffer(m, read->at.buf) : NULL;
+
+	return b && b->role != B_INPUT && same_layout(read->out[0], b->nd, b->d, b->store.on, b->dt);
+}
+
+static bool may_be_ahead(const struct overlap *o, const struct op *op)
+{
+	const struct block *body = o->block;
+
+	if (op->code != OP_ALL_GATHER || !body->owner || body->owner->code != OP_REPEAT)
+		return false;
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (!is_stored(o->m, body->owner, op->in[i]))
+			return false;
+	for (uint32_t k = 0; k < body->yields.n; k++)
+		if (body->yields.at[k]->def == op)
+			return false;
+	return true;
+}
+
+static double least(double a, double b)
+{
+	return a < b ? a : b;
+}
+
+/* A whole iteration hides what the ops before the first reader can't; two places are the price. */
+static bool gather_ahead(const struct overlap *o, struct op *op, double seconds, double hidden, double latency)
+{
+	double gain = least(seconds, o->before[o->n]) - least(seconds, hidden);
+
+	if (gain < latency || gain <= 0 || !may_be_ahead(o, op))
+		return false;
+	SET(op, ahead, 1);
+	return true;
+}
+
 static void consider(struct overlap *o, struct op *op)
 {
 	uint32_t axes = axes_bits(&op->at.axes);
@@ -138,7 +185,10 @@ static void consider(struct overlap *o, struct op *op)
 
 	tighten(o, op, ENOUGH * seconds, &f);
 	double hidden = o->before[f.wait] - o->before[f.start];
-	bool pays = (hidden < seconds ? hidden : seconds) >= latency && hidden > 0;
+	bool pays = hidden > 0 && least(hidden, seconds) >= latency;
+
+	if (gather_ahead(o, op, seconds, hidden, latency))
+		pays = false;
 
 	put(o, STARTS, pays ? f.start : op->mark, op);
 	if (pays)

@@ -269,6 +269,38 @@ static bool run_carry(struct rank *r, const struct instr *i)
 
 static bool run_prog(struct rank *r, const struct prog *p);
 
+/* A gather of iteration n into the place that its turn has. */
+static bool run_ahead(struct rank *r, const struct instr *i, int depth, int64_t n, int64_t turn)
+{
+	int64_t iter = r->iter[depth], slot = r->iter[SLOT + depth];
+
+	r->iter[depth] = n;
+	r->iter[SLOT + depth] = turn & 1;
+	bool ok = run_comm(r, i);
+
+	r->iter[depth] = iter;
+	r->iter[SLOT + depth] = slot;
+	return ok;
+}
+
+/* What the first iteration wants of what is gathered ahead. */
+static bool run_first(struct rank *r, const struct loop *x)
+{
+	for (uint32_t k = 0; x->trips && k < x->body.code.n; k++)
+		if (x->body.code.at[k].ahead &&
+		    !run_ahead(r, &x->body.code.at[k], x->depth, x->reverse ? x->trips - 1 : 0, r->turns[x->depth]))
+			return false;
+	return true;
+}
+
+static bool run_next(struct rank *r, const struct instr *i)
+{
+	const struct loop *x = r->loop[r->depth - 1];
+	int64_t n = r->iter[x->depth] + (x->reverse ? -1 : 1);
+
+	return n < 0 || n >= x->trips || run_ahead(r, i, x->depth, n, r->turns[x->depth] + 1);
+}
+
 static bool run_repeat(struct rank *r, const struct instr *i)
 {
 	const struct loop *x = i->loop;
@@ -276,17 +308,23 @@ static bool run_repeat(struct rank *r, const struct instr *i)
 
 	for (uint32_t k = 0; k < x->before.n; k++)
 		run_move(r, &x->before.at[k]);
+	if (!run_first(r, x))
+		return false;
+	r->loop[r->depth++] = x;
 	for (int64_t t = 0; t < x->trips; t++) {
 		int64_t n = x->reverse ? x->trips - 1 - t : t;
 
 		r->iter[x->depth] = n;
+		r->iter[SLOT + x->depth] = r->turns[x->depth] & 1;
 		r->env.iter[x->depth] = (uint32_t)n;
 		r->env.iter_all = outer * (uint32_t)x->trips + (uint32_t)n;
 		for (uint32_t k = 0; k < x->each.n; k++)
 			run_move(r, &x->each.at[k]);
 		if (!run_prog(r, &x->body) || !run_carry(r, i))
 			return false;
+		r->turns[x->depth]++;
 	}
+	r->depth--;
 	r->env.iter_all = outer;
 	return true;
 }
@@ -304,7 +342,7 @@ static bool run_instr(struct rank *r, const struct instr *i)
 		run_move(r, i->move);
 		return true;
 	case I_COMM:
-		return run_comm(r, i);
+		return i->ahead ? run_next(r, i) : run_comm(r, i);
 	case I_REPEAT:
 		return run_repeat(r, i);
 	case I_INPUT:
@@ -349,6 +387,7 @@ static void run_step(struct rank *r)
 	int time = time_axis(rt->m);
 
 	memset(&r->env, 0, sizeof r->env);
+	r->depth = 0;
 	r->env.seed = rt->seed;
 	r->env.step = (uint32_t)rt->step;
 	r->env.training = rt->training;

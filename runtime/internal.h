@@ -10,7 +10,7 @@
 #include "codegen/codegen.h"
 #include "runtime/runtime.h"
 
-enum { MAX_NEST = 8, MAX_OPERANDS = 1024 };
+enum { MAX_NEST = 8, SLOT = MAX_NEST, MAX_OPERANDS = 1024 };
 
 /* -- team.c: threads that help a rank -- */
 struct team;
@@ -167,7 +167,8 @@ const char *comm_error(struct comm *c, struct span *at); /* the first failure, w
 
 /* -- program.c: instructions -- */
 
-/* A place in the arena: base + iteration[depth] * stride, in bytes. */
+/* A place in the arena: base + iteration[depth] * stride, in bytes. From SLOT on "iterations" are the parity
+ * of the iterations that the loops at a depth have run: which of two places to use. */
 struct loc {
 	int64_t base;
 	int n, depth[MAX_NEST];
@@ -235,6 +236,7 @@ struct instr {
 	enum icode code;
 	const struct op *op;
 	bool eval;          /* needed for the reports of an evaluation */
+	bool ahead;         /* carries out what the next iteration will want */
 	struct loc *at;     /* operands, then results */
 	const struct kernel_sig *sig;
 	ptc_kernel *fn;
@@ -287,7 +289,9 @@ struct rank {
 	int64_t no;
 	int coord[MAX_AXES];
 	char *arena;
-	int64_t iter[MAX_NEST];
+	int64_t iter[SLOT + MAX_NEST];
+	int64_t turns[MAX_NEST];  /* iterations run, of all loops at a depth */
+	const struct loop *loop[MAX_NEST]; /* that run now */
 	int depth;
 	int64_t mb;
 	struct ptc_env env;

@@ -43,22 +43,6 @@ void strides_of(const struct module *m, int nd, const dimid *d, const struct axe
 	}
 }
 
-bool same_layout(const struct value *v, int nd, const dimid *d, const struct axes *on, enum dtype dt)
-{
-	if (v->nd != nd || v->dt != dt)
-		return false;
-	for (int i = 0; i < nd; i++)
-		if (v->d[i] != d[i] || !axes_equal(&v->sh.on[i], &on[i]))
-			return false;
-	return true;
-}
-
-bool is_row(const struct value *v, const struct value *whole, dimid dim)
-{
-	return whole->nd == v->nd + 1 && whole->d[0] == dim && whole->sh.on[0].n == 0 &&
-	       same_layout(v, whole->nd - 1, whole->d + 1, whole->sh.on + 1, whole->dt);
-}
-
 int depth_of(const struct block *block)
 {
 	int n = 0;
@@ -179,13 +163,26 @@ static bool place_target(struct placing *p, const struct value *v, struct loc *a
 	return lost(p, v, "it has no offset");
 }
 
+/* Two places, one behind the other. */
+static bool take_turns(struct placing *p, const struct value *v, struct loc *at)
+{
+	int64_t bytes;
+	int depth = depth_of(v->home) - 1;
+
+	if (depth < 0 || depth >= MAX_NEST || at->n == MAX_NEST || !safe_bytes(p->m, v, &bytes) || bytes > INT64_MAX - 64)
+		return lost(p, v, "it can't be gathered ahead");
+	at->depth[at->n] = SLOT + depth;
+	at->stride[at->n++] = (bytes + 63) / 64 * 64;
+	return true;
+}
+
 static bool resolve(struct placing *p, const struct value *v, struct loc *at)
 {
 	int64_t a, b;
 
 	if (v->off >= 0) {
 		at->base = v->off;
-		return true;
+		return !v->def || !HAS(v->def, ahead) || take_turns(p, v, at);
 	}
 	if (!v->def)
 		return place_arg(p, v, at);
@@ -225,6 +222,8 @@ static int64_t trips_at(const struct placing *p, const struct value *v, int dept
 {
 	const struct block *b = v->home;
 
+	if (depth >= SLOT)
+		return 2;
 	for (int n = depth_of(b); b->owner; b = b->owner->home, n--)
 		if (n == depth + 1)
 			return dim_size(p->m, b->owner->at.dim);

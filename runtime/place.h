@@ -12,8 +12,6 @@ struct placing {
 void note_targets(struct block *block); /* sets aux of all values; before the others */
 bool place_value(struct placing *p, const struct value *v, struct loc *at);
 bool place_checked(struct placing *p, const struct value *v, struct loc *at); /* and within the arena */
-bool same_layout(const struct value *v, int nd, const dimid *d, const struct axes *on, enum dtype dt);
-bool is_row(const struct value *v, const struct value *whole, dimid dim);
 int depth_of(const struct block *block);
 bool adds_up(const struct op *r, uint32_t k); /* result k is a stack summed over the microbatches */
 bool safe_bytes(const struct module *m, const struct value *v, int64_t *bytes); /* false: overflow */

@@ -292,6 +292,7 @@ static bool emit_comm(struct lowering *l, const struct op *op, struct loc *at)
 	i->at = at;
 	axes_set(l->rt, axes_bits(&op->at.axes));
 	i->no = (int)l->rt->comms.n;
+	i->ahead = l->eager && HAS(op, ahead);
 	PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
 	return true;
 }

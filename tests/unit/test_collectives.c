@@ -158,7 +158,7 @@ static const char *order(struct arena *mem, const struct block *b)
 
 		if (op->code == OP_READ)
 			continue;
-		text_put(&t, "%s%s%s", t.n ? " " : "", HAS(op, async) ? "start:" : "", name);
+		text_put(&t, "%s%s%s", t.n ? " " : "", HAS(op, async) ? "start:" : HAS(op, ahead) ? "ahead:" : "", name);
 		if (op->body)
 			text_put(&t, " (%s)", order(mem, op->body));
 	}
@@ -212,6 +212,31 @@ static void not_started_early(void **state)
 		   "backward:\n%5 = all_gather %0 {dim=x, axes=(dp)} : f32[x, e]\n%6 = einsum %5, %2 : f32[e]\n", "einsum all_gather einsum");
 }
 
+#define LOOP(arg, rest, whole, compute, body) \
+	"dim x=6\ndim e=6\ndim layers=3\nbuffer @\"p\" param f32[" whole "] compute=[" compute "]\nbuffer @\"q\" param f32[e]\n" \
+	"forward:\n%0 = read {buf=\"q\"} : f32[e]\n%1 = read {buf=\"p\"} : f32[" whole "]\n" rest \
+	"%2 = repeat %0, " arg " {dim=layers, ncarry=1, nwith=0} : f32[e] {\n  args %3: f32[e], %4: f32[x@dp, e]\n" body "  yield %8\n}\n"
+#define GATHER "  %5 = all_gather %4 {dim=x, axes=(dp)} : f32[x, e]\n"
+
+/* A gather of slices that nothing before it hides; of stored ones only. */
+static void gathered_ahead(void **state)
+{
+	(void)state;
+	overlapped(LOOP("%1", "", "layers, x@dp, e", "layers, x, e", GATHER "  %6 = einsum %5, %3 : f32[x]\n  %8 = einsum %5, %6 : f32[e]\n"),
+		   "repeat (ahead:all_gather einsum einsum)");
+	/* there is enough before it */
+	overlapped(LOOP("%1", "", "layers, x@dp, e", "layers, x, e", "  %10 = einsum %3, %3 : f32[e]\n" GATHER
+			"  %6 = einsum %5, %10 : f32[x]\n  %8 = einsum %5, %6 : f32[e]\n"),
+		   "repeat (start:all_gather einsum wait einsum einsum)");
+	/* computed in the loop, or outside of it; or no row */
+	overlapped(LOOP("%1", "", "layers, x@dp, e", "layers, x, e", "  %11 = einsum %4, %3 : f32[x@dp]\n  %5 = all_gather %11 {dim=x, axes=(dp)} : f32[x]\n"
+			"  %6 = einsum %5, %3 : f32[x, e]\n  %8 = einsum %5, %6 : f32[e]\n"), "repeat (einsum all_gather einsum einsum)");
+	overlapped(LOOP("%12", "%12 = einsum %1, %0 : f32[layers, x@dp, e]\n", "layers, x@dp, e", "layers, x, e",
+			GATHER "  %6 = einsum %5, %3 : f32[x]\n  %8 = einsum %5, %6 : f32[e]\n"), "einsum repeat (all_gather einsum einsum)");
+	overlapped(LOOP("%1", "", "x@dp, layers, e", "x, layers, e", GATHER "  %6 = einsum %5, %3 : f32[x]\n  %8 = einsum %5, %6 : f32[e]\n"),
+		   "repeat (all_gather einsum einsum)");
+}
+
 /* What is in flight, operands and results, is nobody else's memory. */
 static bool apart_from(const struct module *m, const struct value *a, const struct value *b)
 {
@@ -232,6 +257,27 @@ static int check_flights(const struct module *m, const struct block *b)
 			for (uint32_t k = 0; k < o->nout; k++)
 				for (uint32_t i = 0; i < op->nin && o->code != OP_WAIT; i++)
 					assert_true(apart_from(m, o->out[k], op->in[i]) && apart_from(m, o->out[k], op->out[i]));
+	}
+	return n;
+}
+
+/* The two places of what is gathered ahead are nobody else's in that body. */
+static int check_ahead(const struct module *m, const struct block *b)
+{
+	int n = 0;
+
+	for (const struct op *op = b->first; op; op = op->next) {
+		if (op->code == OP_REPEAT)
+			n += check_ahead(m, op->body);
+		n += HAS(op, ahead);
+		for (const struct op *o = b->first; o && HAS(op, ahead); o = o->next)
+			for (uint32_t k = 0; k < o->nout && o != op; k++)
+				for (uint32_t i = 0; i < op->nout; i++) {
+					struct value second = *op->out[i];
+
+					second.off += (local_bytes(m, &second) + 63) / 64 * 64;
+					assert_true(apart_from(m, o->out[k], op->out[i]) && apart_from(m, o->out[k], &second));
+				}
 	}
 	return n;
 }
@@ -259,10 +305,10 @@ static void in_flight(void **state)
 		const char *props = i & 1 ? "precision=f32 micro=2 batch=b" : "precision=f32 micro=1 batch=b";
 		const char *text = both_on_mesh(mem, "mesh dp=2\nmesh tp=2\n", arrows[i / 2], net);
 		struct both x = both_open(props, text);
-		int n = check_flights(x.plan, &x.plan->top);
+		int n = check_flights(x.plan, &x.plan->top), ahead = check_ahead(x.plan, &x.plan->top);
 
-		printf("%d in flight: %s", n, arrows[i / 2]);
-		assert_true(n > 1);
+		printf("%d in flight, %d ahead: %s", n, ahead, arrows[i / 2]);
+		assert_true(n > 1 && (ahead > 1) == (i / 2 == 1));
 		both_close(&x);
 		both_run(props, text, 1e-4);
 		setenv("PTC_TEST_EAGER", "1", 1);
@@ -276,7 +322,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ready_together), cmocka_unit_test(apart), cmocka_unit_test(says_why), cmocka_unit_test(many),
-		cmocka_unit_test(started_early), cmocka_unit_test(not_started_early), cmocka_unit_test(in_flight),
+		cmocka_unit_test(started_early), cmocka_unit_test(not_started_early), cmocka_unit_test(gathered_ahead), cmocka_unit_test(in_flight),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
