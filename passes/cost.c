@@ -297,7 +297,7 @@ static const char *link_name(const struct module *m, uint32_t axes)
 static void add_row(struct rows *r, const struct module *m, const struct op *op)
 {
 	double times = op_times(m, op), elements = comm_elements(m, op) * times;
-	double bytes = comm_bytes(m, op) * times, count = times * (op->nin > 1 ? 1 : stacked_times(r, m, op));
+	double bytes = comm_bytes(m, op) * times, count = times * (is_bucket(op->code) && op->nin > 1 ? 1 : stacked_times(r, m, op));
 
 	for (uint32_t i = 0; i < r->row.n; i++) {
 		struct comm_row *c = &r->row.at[i];
