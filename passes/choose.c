@@ -29,16 +29,24 @@ static void offer_dim(const struct op *op, struct options *o, dimid d)
 	o->at[o->n++] = (struct option){ .d = d };
 }
 
+/* Where the arrows put the keys of k or v. */
+static struct axes keys_by_arrows(struct part *p, const struct op *op, const struct value *v)
+{
+	bool time = op->phase == FORWARD || op->phase == BACKWARD;
+	struct sharding sh = v->placed ? v->sh : place_by_arrows(p->m, v->name, v->nd, v->d, time);
+
+	return sh.on[dim_pos(v, op->at.ctx)];
+}
+
 /* The keys of an attention are split over an axis only where an arrow says so of k: then each rank may
  * meet its own, or those of all, one after the other, if the axis splits rows too. */
 static void offer_keys(struct part *p, const struct op *op, struct options *o, int axis)
 {
 	const struct value *k = op->in[1];
-	bool time = op->phase == FORWARD || op->phase == BACKWARD;
-	struct sharding sh = k->placed ? k->sh : place_by_arrows(p->m, k->name, k->nd, k->d, time);
+	struct axes keys = keys_by_arrows(p, op, k);
 	int n = o->n;
 
-	if (!axes_has(&sh.on[dim_pos(k, op->at.ctx)], axis))
+	if (!axes_has(&keys, axis))
 		return;
 	offer_dim(op, o, op->at.ctx);
 	for (int i = 0; i < n && o->n < MAX_OPTION; i++)
@@ -343,8 +351,20 @@ static void hint_like(struct part *p, struct value *v, const struct value *like,
 	}
 }
 
+/* Keys without a name are made where the arrows want them. */
+static void hint_keys(struct part *p, struct op *op)
+{
+	for (uint32_t i = 1; i < 3 && opinfo[op->code].class == C_ATTN; i++) {
+		struct axes keys = keys_by_arrows(p, op, op->in[i]);
+
+		for (int x = 0; x < keys.n; x++)
+			info_of(p, op->in[i])->hint[keys.a[x]] |= (uint16_t)(1u << dim_pos(op->in[i], op->at.ctx));
+	}
+}
+
 static void hint_operands(struct part *p, struct op *op)
 {
+	hint_keys(p, op);
 	for (uint32_t k = 0; k < op->nout; k++) {
 		struct value *out = op->out[k];
 

@@ -108,6 +108,8 @@ attend --mesh a=2,b=3,tp=2 --plan both --set seq=7,src=4
 attend --mesh dp=2,cp=2,tp=2 --set batch=4,microbatches=2
 attend --mesh cp=2,tp=4
 attend --mesh cp=2,tp=4 --plan apart --set kv=1,group=4
+unnamed --mesh cp=2
+unnamed --mesh cp=3 --plan ring
 gpt   --mesh dp=2,cp=2 --plan ring
 gpt   --mesh cp=4,tp=2 --plan ring --set seq=9,microbatches=2
 # microbatches, where parts have no, one and all labels
@@ -160,5 +162,14 @@ TABLE
 # the examples, which are made smaller for it
 for model in gpt-mini gpt2 llama mlp mixtral; do
 	if expect "check examples/$model" 0 timeout 300 "$PTC" check "examples/$model.pdsl"; then ok "check examples/$model"; fi
+done
+# an arrow on the keys, and nothing else, makes a ring or splits them, whether they have names or not
+for plan in "default combine" "ring ring" "gathered all_gather"; do
+	name=${plan% *}
+	[ "$name" != default ] || name=
+	title="unnamed keys: $plan"
+	expect "$title" 0 "$PTC" explain tests/equiv/unnamed.pdsl --json --mesh cp=2 ${name:+--plan "$name"} || continue
+	got=$(jq -r '[.comm[].op | select(. == "ring" or . == "combine" or . == "all_gather")] | unique | .[-1]' "$TMP/out")
+	if [ "$got" = "${plan#* }" ]; then ok "$title"; else bad "$title: $got"; fi
 done
 finish
