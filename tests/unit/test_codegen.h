@@ -231,7 +231,7 @@ static bool same_bits(struct world *w, const struct value *v, const void *a, con
 	return true;
 }
 
-static bool same_layout(const struct value *a, const struct value *b)
+static bool layouts_equal(const struct value *a, const struct value *b)
 {
 	return a->nd == b->nd && a->dt == b->dt && !memcmp(a->d, b->d, a->nd * sizeof *a->d) &&
 	       sharding_equal(&a->sh, &b->sh, a->nd);
@@ -252,7 +252,7 @@ static void run_in_place(struct world *w, const struct kernel_sig *s, ptc_kernel
 			return;
 	for (uint32_t i = 0; i < op->nin; i++)
 		for (uint32_t k = 0; k < op->nout; k++) {
-			if (!same_layout(op->in[i], op->out[k]))
+			if (!layouts_equal(op->in[i], op->out[k]))
 				continue;
 			for (uint32_t j = 0; j < op->nout; j++)
 				out[j] = local_new(w, op->out[j]);
