@@ -175,7 +175,7 @@ const char *check_compiled(struct arena *mem, struct module *m, const struct one
 	hold(&c);
 	if (!move(&c))
 		return NULL;
-	if (!run_pass_list(m, &d, "fuse,collectives,memory", &all))
+	if (!run_pass_list(m, &d, "fuse,collectives,overlap,memory", &all))
 		return arena_printf(mem, "does not compile: %s", d.log.s);
 	return run(&c, m, &d, compared);
 }
