@@ -61,7 +61,7 @@ TABLE
 
 # What goes over which link: the outer one carries an eighth.
 cat >"$TMP/data.pdsl" <<'MODEL'
-dim batch = 16, in = 64, out = 64
+dim batch = 4096, in = 64, out = 64
 input tokens[batch]: token(in)
 input targets[batch]: token(out) = next(tokens)
 param w[in, out] ~ normal(0.2)

