@@ -250,6 +250,7 @@ struct pipe {
 	int64_t inflight, buffers; /* microbatches a stage may hold, receive buffers; 0: as the order says, 2 */
 	VEC(dimid) loops;  /* dims of the repeats, in file order */
 	VEC(int64_t) end;  /* of each chunk, in iterations of the chain; none: not cut yet */
+	VEC(int64_t) arena; /* of a plan: bytes of each stage */
 };
 
 struct module {
@@ -268,7 +269,7 @@ struct module {
 	int64_t micro;              /* microbatches a step */
 	dimid batch;                /* NODIM: the model has no inputs */
 	int64_t workspace;          /* bytes, cap of the backend's scratch */
-	int64_t arena;              /* bytes a rank (memory pass), 0: not planned */
+	int64_t arena;              /* bytes a rank (memory pass), of stages the largest; 0: not planned */
 	bool probes;                /* `check`: gradients are written to probe buffers and read back */
 	struct block top;
 	uint32_t next_id;
@@ -398,7 +399,8 @@ void axes_push(struct axes *l, int axis);
 uint32_t axes_bits(const struct axes *l);
 /* Do the elements of v lie in memory as those of a tensor of this type? */
 bool same_layout(const struct value *v, int nd, const dimid *d, const struct axes *on, enum dtype dt);
-bool is_row(const struct value *v, const struct value *whole, dimid dim); /* as those of whole for one `dim`? */
+/* As those of whole for one `dim`? Whole has that dim first: all of it, or a stage's part. */
+bool is_row(const struct module *m, const struct value *v, const struct value *whole, dimid dim);
 uint32_t sharding_axes(const struct sharding *s, int nd); /* all axes that split, as bits; not pending */
 bool sharding_equal(const struct sharding *a, const struct sharding *b, int nd);
 int64_t group_size(const struct module *m, uint32_t axes); /* ranks along these axes */

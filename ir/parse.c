@@ -401,6 +401,17 @@ static void parse_pipe_ends(struct parser *p, struct pipe *x)
 	lex_expect(p, ')', "')'");
 }
 
+static void parse_pipe_arenas(struct parser *p, struct pipe *x)
+{
+	lex_expect(p, '(', "'('");
+	do {
+		if (x->arena.n == MOST_RANKS)
+			lex_fail(p, "more than %d stages", MOST_RANKS);
+		PUSH(p->mem, &x->arena, lex_int(p, 0, INT64_MAX));
+	} while (!p->bad && lex_accept(p, ','));
+	lex_expect(p, ')', "')'");
+}
+
 /* The ends of all chunks, up to that of the chain. */
 static void check_pipe(struct parser *p, struct token at)
 {
@@ -415,6 +426,8 @@ static void check_pipe(struct parser *p, struct token at)
 		lex_fail_at(p, at, "more than %d chunks", MOST_RANKS);
 	if (!p->bad && x->order == SCHED_ZB_V && x->chunks != 2)
 		lex_fail_at(p, at, "zb_v has 2 chunks a stage");
+	if (!p->bad && x->arena.n && (int)x->arena.n != pipe_stages(p->m))
+		lex_fail_at(p, at, "%u arenas of %d stages", x->arena.n, pipe_stages(p->m));
 	if (!p->bad && x->end.n && ((int)x->end.n != pipe_chunks(p->m) || x->end.at[x->end.n - 1] != whole))
 		lex_fail_at(p, at, "the ends do not cut %lld iterations into %d chunks", (long long)whole,
 			    pipe_chunks(p->m));
@@ -445,6 +458,8 @@ static void parse_pipe(struct parser *p)
 			parse_pipe_loops(p, &x);
 		else if (lex_accept_key(p, "ends"))
 			parse_pipe_ends(p, &x);
+		else if (lex_accept_key(p, "arenas"))
+			parse_pipe_arenas(p, &x);
 		else
 			lex_fail(p, "an unknown property of the pipeline");
 	}

@@ -315,7 +315,10 @@ static void put_pipe(struct printer *p)
 	text_put(t, "%s", x->loops.n ? ")" : "");
 	for (uint32_t i = 0; i < x->end.n; i++)
 		text_put(t, "%s%lld", i ? ", " : " ends=(", (long long)x->end.at[i]);
-	text_put(t, "%s\n", x->end.n ? ")" : "");
+	text_put(t, "%s", x->end.n ? ")" : "");
+	for (uint32_t i = 0; i < x->arena.n; i++)
+		text_put(t, "%s%lld", i ? ", " : " arenas=(", (long long)x->arena.at[i]);
+	text_put(t, "%s\n", x->arena.n ? ")" : "");
 }
 
 static void put_buffer(struct printer *p, const struct buffer *b)

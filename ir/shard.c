@@ -109,9 +109,12 @@ bool same_layout(const struct value *v, int nd, const dimid *d, const struct axe
 	return true;
 }
 
-bool is_row(const struct value *v, const struct value *whole, dimid dim)
+bool is_row(const struct module *m, const struct value *v, const struct value *whole, dimid dim)
 {
-	return whole->nd == v->nd + 1 && whole->d[0] == dim && whole->sh.on[0].n == 0 &&
+	const struct axes *on = &whole->sh.on[0];
+	bool staged = on->n == 1 && is_staged(m, dim) && on->a[0] == pipe_axis(m);
+
+	return whole->nd == v->nd + 1 && whole->d[0] == dim && (!on->n || staged) &&
 	       same_layout(v, whole->nd - 1, whole->d + 1, whole->sh.on + 1, whole->dt);
 }
 

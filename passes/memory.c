@@ -17,18 +17,15 @@
  *
  * Lifetimes are intervals of positions in a block. A repeat body is planned first and is then
  * one piece of the enclosing timeline. Buffers that outlive the step lie below. */
-#include <stdlib.h>
-
+#include "ir/layout.h"
 #include "passes/passes.h"
 
-enum { ALIGN = 64 };
-
-/* One piece of memory on the timeline of a block; live at start..end, both included. */
-struct piece {
-	struct value *v;    /* NULL: the workspace of a repeat's body */
+/* A value, or the workspace of a repeat's body, on the timeline of a block. */
+struct item {
+	struct packed p;
+	struct value *v;
 	struct block *body;
-	int64_t bytes, start, end, off, load;
-	uint32_t no; /* in order of the ops: ids change when printed */
+	int region;
 };
 
 /* Where a value lives. Aliases share one. */
@@ -48,113 +45,17 @@ struct home {
 struct planner {
 	struct module *m;
 	struct diag *d;
-	VEC(struct piece *) pieces; /* of the block at hand */
+	VEC(struct item *) items;   /* of the block at hand */
+	const struct regions *r;    /* NULL: in a body, which is in one region */
+	int64_t *base;              /* by region: where its values begin, buffers lie below */
 	int64_t forward, backward, end; /* positions: first op of F, last op of B, after all; top block */
 	struct home **bufs;         /* by index in module.bufs */
 	bool *shown;                /* by position: an evaluation runs it, for its reports */
 };
 
-static int64_t round_up(int64_t n)
-{
-	return (n + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-static bool same_place(const struct value *a, const struct value *b)
-{
-	return same_layout(a, b->nd, b->d, b->sh.on, b->dt);
-}
-
-/* d, split over on, against the same elements as parts (major first): are all chunks the same? */
-static bool splits_alike(const struct module *m, dimid d, const struct axes *on, int n, const dimid *part,
-			 const struct axes *const *part_on)
-{
-	int64_t rest = 1, whole = dim_size(m, d), first = dim_size(m, part[0]);
-
-	for (int i = 1; i < n; i++) {
-		if (part_on[i]->n)
-			return false;
-		rest *= dim_size(m, part[i]);
-	}
-	if (!axes_equal(on, part_on[0]))
-		return false;
-	for (int i = 0; i < on->n; i++) {
-		int size = m->axes.at[on->a[i]].size;
-
-		whole = ceil_div(whole, size);
-		first = ceil_div(first, size);
-		if (whole != first * rest)
-			return false;
-	}
-	return whole == first * rest;
-}
-
-/* wide has d where narrow has parts, in the same places. */
-static bool view_alike(const struct module *m, const struct value *wide, const struct value *narrow, dimid d,
-		       const struct dimlist *parts)
-{
-	const struct axes *on[MAX_DIMS];
-	int k = 0;
-
-	if (narrow->nd != wide->nd - 1 + parts->n || narrow->dt != wide->dt)
-		return false;
-	for (int i = 0; i < wide->nd; i++) {
-		if (wide->d[i] != d) {
-			if (narrow->d[k] != wide->d[i] || !axes_equal(&narrow->sh.on[k], &wide->sh.on[i]))
-				return false;
-			k++;
-			continue;
-		}
-		for (int j = 0; j < parts->n; j++, k++) {
-			if (narrow->d[k] != parts->d[j])
-				return false;
-			on[j] = &narrow->sh.on[k];
-		}
-		if (!splits_alike(m, d, &wide->sh.on[i], parts->n, parts->d, on))
-			return false;
-	}
-	return true;
-}
-
-static bool rename_alike(const struct op *op)
-{
-	const struct value *in = op->in[0], *out = op->out[0];
-
-	if (in->nd != out->nd || in->dt != out->dt)
-		return false;
-	for (int i = 0; i < in->nd; i++) {
-		dimid d = in->d[i];
-
-		for (int k = 0; k < op->at.dims.n; k++)
-			if (op->at.dims.d[k] == in->d[i])
-				d = op->at.tos.d[k];
-		if (d != out->d[i] || !axes_equal(&in->sh.on[i], &out->sh.on[i]))
-			return false;
-	}
-	return true;
-}
-
 static bool once_a_step(const struct module *m, const struct op *op)
 {
-	return m->micro <= 1 || (op->phase != FORWARD && op->phase != BACKWARD);
-}
-
-/* Does the result lie in the operand's storage? */
-static bool is_alias(const struct module *m, const struct op *op)
-{
-	switch (op->code) {
-	case OP_RENAME:
-		return rename_alike(op);
-	case OP_SPLIT:
-		return view_alike(m, op->in[0], op->out[0], op->at.dim, &op->at.tos);
-	case OP_MERGE:
-		return view_alike(m, op->out[0], op->in[0], op->at.to, &op->at.dims);
-	case OP_ACCUMULATE:
-		return m->micro <= 1 && same_place(op->in[0], op->out[0]);
-	case OP_WAIT:
-		return true;
-	default:
-		return false;
-	}
+	return !sums_in_step(m) || (op->phase != FORWARD && op->phase != BACKWARD);
 }
 
 static int buffer_index(const struct planner *p, const char *name)
@@ -232,7 +133,7 @@ static void arg_homes(struct planner *p, struct block *block)
 		h->root = NULL;
 		if ((int64_t)i < r->at.ncarry)
 			h->carry = (int)i;
-		if (i >= r->at.ncarry + r->at.nwith && !is_row(a, r->in[i], r->at.dim))
+		if (i >= r->at.ncarry + r->at.nwith && !is_row(p->m, a, r->in[i], r->at.dim))
 			h->root = a;
 	}
 }
@@ -379,12 +280,12 @@ static bool is_carried(const struct block *block, const struct value *v)
 }
 
 /* The first stack that v is a row of: the only one that it may be made in. */
-static uint32_t first_row(const struct block *block, const struct value *v)
+static uint32_t first_row(const struct module *m, const struct block *block, const struct value *v)
 {
 	const struct op *r = block->owner;
 	uint32_t k = (uint32_t)r->at.ncarry;
 
-	while (k < block->yields.n && !(block->yields.at[k] == v && is_row(v, r->out[k], r->at.dim)))
+	while (k < block->yields.n && !(block->yields.at[k] == v && is_row(m, v, r->out[k], r->at.dim)))
 		k++;
 	return k;
 }
@@ -396,9 +297,9 @@ static void stacked_yields(struct planner *p, struct block *block)
 	for (uint32_t k = (uint32_t)r->at.ncarry; k < block->yields.n; k++) {
 		struct value *yield = block->yields.at[k], *y = made_as(yield);
 		struct home *h = home_of(y);
-		bool sums = adds_up(r, k) && p->m->micro > 1;
+		bool sums = adds_up(r, k) && sums_in_step(p->m);
 
-		if (!makes_storage(p->m, y) || h->direct || is_carried(block, yield) || first_row(block, yield) != k)
+		if (!makes_storage(p->m, y) || h->direct || is_carried(block, yield) || first_row(p->m, block, yield) != k)
 			continue;
 		if (sums && (y->def->code != OP_EINSUM || y->mark != 1))
 			continue;
@@ -587,7 +488,7 @@ static void section_bounds(struct planner *p, const struct block *top, int64_t n
 
 static void stretch(struct planner *p, struct block *top)
 {
-	if (p->m->micro <= 1)
+	if (!sums_in_step(p->m))
 		return;
 	for (struct op *op = top->first; op; op = op->next) {
 		for (uint32_t i = 0; i < op->nout; i++) {
@@ -622,7 +523,7 @@ static bool mark_growing(struct planner *p, struct op *op)
 	for (uint32_t k = 0; k < op->nout; k++) {
 		struct home *h = home_of(op->out[k]);
 
-		if (!grows(op, k) || p->m->micro <= 1)
+		if (!grows(op, k) || !sums_in_step(p->m))
 			continue;
 		if (!op->home->owner)
 			h->step = true;
@@ -647,11 +548,23 @@ static bool ends_at(const struct module *m, const struct home *h, const struct o
 	       h->root->home == op->home && once_a_step(m, h->root->def) == once_a_step(m, op);
 }
 
-static bool takes_over(const struct value *result, struct home *h)
+/* Are both in one workspace, where a place may change hands? */
+static bool same_work(const struct planner *p, const struct value *a, const struct value *b)
+{
+	const struct region *r;
+
+	if (!p->r)
+		return true;
+	r = &p->r->at.at[p->r->of[a->id]];
+	return p->r->of[a->id] == p->r->of[b->id] && (r->kind == RG_ALL || r->kind == RG_ONCE || r->kind == RG_WORK);
+}
+
+static bool takes_over(const struct planner *p, const struct value *result, struct home *h)
 {
 	struct home *res = home_of(result);
 
-	if (res->root != result || res->direct || res->step || !same_place(h->root, result))
+	if (res->root != result || res->direct || res->step || !same_place(h->root, result) ||
+	    !same_work(p, h->root, result))
 		return false;
 	touch(h, res->last);
 	for (struct op *o = result->def; o; o = o->next)
@@ -662,7 +575,7 @@ static bool takes_over(const struct value *result, struct home *h)
 }
 
 /* The result of a carried value takes over its initial value's storage, if that ends here. */
-static void inherit_carry(const struct module *m, struct op *op)
+static void inherit_carry(const struct planner *p, struct op *op)
 {
 	for (int64_t k = 0; k < op->at.ncarry; k++) {
 		struct home *h = home_of(op->in[k]);
@@ -670,13 +583,13 @@ static void inherit_carry(const struct module *m, struct op *op)
 
 		for (uint32_t i = 0; i < op->nin; i++)
 			again |= i != k && home_of(op->in[i]) == h;
-		if (!again && ends_at(m, h, op) && same_place(op->in[k], op->out[k]))
-			takes_over(op->out[k], h);
+		if (!again && ends_at(p->m, h, op) && same_place(op->in[k], op->out[k]))
+			takes_over(p, op->out[k], h);
 	}
 }
 
 /* A result takes over an operand's storage. */
-static void inherit_operand(const struct module *m, struct op *op)
+static void inherit_operand(const struct planner *p, struct op *op)
 {
 	for (uint32_t k = 0; k < op->nout; k++)
 		for (uint32_t i = 0; i < op->nin; i++) {
@@ -684,152 +597,40 @@ static void inherit_operand(const struct module *m, struct op *op)
 
 			if (is_bucket(op->code) && i != k)
 				continue;
-			if (ends_at(m, h, op) && in_place(op, op->out[k], h) && takes_over(op->out[k], h))
+			if (ends_at(p->m, h, op) && in_place(op, op->out[k], h) && takes_over(p, op->out[k], h))
 				break;
 		}
 }
 
 /* -- offsets -- */
 
-static struct piece *add_piece(struct planner *p, struct value *v, struct block *body, int64_t bytes,
-			       int64_t start, int64_t end)
+static int region_of(const struct planner *p, const struct value *v)
 {
-	struct piece *s = NEW(p->m->mem, struct piece);
-
-	*s = (struct piece){ v, body, round_up(bytes), start, end, 0, 0, 0 };
-	PUSH(p->m->mem, &p->pieces, s);
-	return s;
+	return p->r ? p->r->of[v->id] : 0;
 }
 
-static int cmp(int64_t a, int64_t b)
+static int body_region(const struct planner *p, const struct op *repeat)
 {
-	return (a > b) - (a < b);
+	const struct block *b = repeat->body;
+
+	return b->args.n ? region_of(p, b->args.at[0]) : b->first && b->first->nout ? region_of(p, b->first->out[0]) : 0;
 }
 
-static int tie(const struct piece *a, const struct piece *b)
+/* Of a region that is no workspace all pieces are live together. */
+static void add_item(struct planner *p, struct value *v, struct block *body, int region, int64_t bytes, int64_t start,
+		     int64_t end)
 {
-	int c = cmp(a->start, b->start);
+	struct item *x = NEW(p->m->mem, struct item);
+	const struct region *r = p->r ? &p->r->at.at[region] : NULL;
 
-	if (!c)
-		c = cmp(b->bytes, a->bytes);
-	return c ? c : cmp(a->no, b->no);
-}
-
-static int by_size_time(const void *x, const void *y)
-{
-	const struct piece *a = *(struct piece *const *)x, *b = *(struct piece *const *)y;
-	double s = (double)a->bytes * (double)(a->end - a->start + 1);
-	double t = (double)b->bytes * (double)(b->end - b->start + 1);
-
-	return s != t ? (s < t) - (s > t) : tie(a, b);
-}
-
-static int by_size(const void *x, const void *y)
-{
-	const struct piece *a = *(struct piece *const *)x, *b = *(struct piece *const *)y;
-	int c = cmp(b->bytes, a->bytes);
-
-	return c ? c : tie(a, b);
-}
-
-static int by_load(const void *x, const void *y)
-{
-	const struct piece *a = *(struct piece *const *)x, *b = *(struct piece *const *)y;
-	int c = cmp(b->load, a->load);
-
-	return c ? c : by_size(x, y);
-}
-
-static int by_start(const void *x, const void *y)
-{
-	return tie(*(struct piece *const *)x, *(struct piece *const *)y);
-}
-
-static int by_time(const void *x, const void *y)
-{
-	const struct piece *a = *(struct piece *const *)x, *b = *(struct piece *const *)y;
-	int c = cmp(b->end - b->start, a->end - a->start);
-
-	return c ? c : by_size(x, y);
-}
-
-/* The most that is live at once while a piece is. */
-static void loads(struct planner *p, int64_t n)
-{
-	int64_t *live = NEWN(p->m->mem, int64_t, n + 3);
-
-	for (uint32_t i = 0; i < p->pieces.n; i++) {
-		live[p->pieces.at[i]->start + 1] += p->pieces.at[i]->bytes;
-		live[p->pieces.at[i]->end + 2] -= p->pieces.at[i]->bytes;
+	if (r && v && r->dim != NODIM)
+		bytes /= cap_of(p->m, r->dim, &v->sh.on[0]) ? cap_of(p->m, r->dim, &v->sh.on[0]) : 1;
+	if (r && (r->kind == RG_STEP || r->kind == RG_STASH || r->kind == RG_KEPT)) {
+		start = 0;
+		end = p->end;
 	}
-	for (int64_t t = 1; t < n + 3; t++)
-		live[t] += live[t - 1];
-	for (uint32_t i = 0; i < p->pieces.n; i++) {
-		struct piece *s = p->pieces.at[i];
-
-		for (int64_t t = s->start + 1; t <= s->end + 1; t++)
-			if (live[t] > s->load)
-				s->load = live[t];
-	}
-}
-
-/* Lowest fit: by_off holds the pieces placed so far, lowest first. Returns the height. */
-static int64_t fit(struct piece **order, uint32_t n, struct piece **by_off)
-{
-	int64_t height = 0;
-
-	for (uint32_t i = 0; i < n; i++) {
-		struct piece *s = order[i];
-		int64_t at = 0;
-		uint32_t k;
-
-		for (k = 0; k < i; k++) {
-			struct piece *o = by_off[k];
-
-			if (o->start > s->end || s->start > o->end)
-				continue;
-			if (o->off >= at + s->bytes)
-				break;
-			if (o->off + o->bytes > at)
-				at = o->off + o->bytes;
-		}
-		s->off = at;
-		for (k = i; k > 0 && by_off[k - 1]->off > at; k--)
-			by_off[k] = by_off[k - 1];
-		by_off[k] = s;
-		if (at + s->bytes > height)
-			height = at + s->bytes;
-	}
-	return height;
-}
-
-/* The best of several orders. */
-static int64_t assign(struct planner *p, int64_t n)
-{
-	static int (*const orders[])(const void *, const void *) = { by_size_time, by_size, by_load, by_start, by_time };
-	uint32_t count = p->pieces.n;
-	struct piece **by_off = NEWN(p->m->mem, struct piece *, count + 1);
-	int64_t *best_off = NEWN(p->m->mem, int64_t, count + 1), best = INT64_MAX;
-	struct piece **order = NEWN(p->m->mem, struct piece *, count + 1);
-
-	loads(p, n);
-	for (uint32_t i = 0; i < count; i++)
-		p->pieces.at[i]->no = i;
-	for (size_t o = 0; o < LEN(orders); o++) {
-		if (count)
-			memcpy(order, p->pieces.at, count * sizeof *order);
-		qsort(order, count, sizeof *order, orders[o]);
-		int64_t height = fit(order, count, by_off);
-
-		if (height >= best)
-			continue;
-		best = height;
-		for (uint32_t i = 0; i < count; i++)
-			best_off[i] = p->pieces.at[i]->off;
-	}
-	for (uint32_t i = 0; i < count; i++)
-		p->pieces.at[i]->off = best_off[i];
-	return count ? best : 0;
+	*x = (struct item){ { .bytes = round_up(bytes), .start = start, .end = end }, v, body, region };
+	PUSH(p->m->mem, &p->items, x);
 }
 
 static void shift_value(struct value *v, int64_t by)
@@ -887,7 +688,7 @@ static bool plan_bodies(struct planner *p, struct block *block)
 		if (!plan_block(&in, op->body, &bytes))
 			return false;
 		if (bytes)
-			add_piece(p, NULL, op->body, bytes, op->mark, op->mark);
+			add_item(p, NULL, op->body, body_region(p, op), bytes, op->mark, op->mark);
 	}
 	return true;
 }
@@ -899,7 +700,7 @@ static void add_values(struct planner *p, struct block *block)
 		struct home *h = home_of(a);
 
 		if (h->root == a)
-			add_piece(p, a, NULL, local_bytes(p->m, a), -1, h->last);
+			add_item(p, a, NULL, 0, local_bytes(p->m, a), -1, h->last);
 	}
 	for (struct op *op = block->first; op; op = op->next) {
 		for (uint32_t i = 0; i < op->nout; i++) {
@@ -908,7 +709,7 @@ static void add_values(struct planner *p, struct block *block)
 			int64_t bytes = local_bytes(p->m, op->out[i]);
 
 			if (h->root == op->out[i] && !h->direct)
-				add_piece(p, h->root, NULL, h->twice ? 2 * round_up(bytes) : bytes, h->def, h->last);
+				add_item(p, h->root, NULL, region_of(p, h->root), h->twice ? 2 * round_up(bytes) : bytes, h->def, h->last);
 		}
 	}
 }
@@ -920,13 +721,14 @@ static void set_offsets(struct planner *p, struct block *block)
 	for (struct op *op = block->first; op; op = op->next)
 		for (uint32_t i = 0; i < op->nout; i++)
 			op->out[i]->off = -1;
-	for (uint32_t i = 0; i < p->pieces.n; i++) {
-		struct piece *s = p->pieces.at[i];
+	for (uint32_t i = 0; i < p->items.n; i++) {
+		const struct item *x = p->items.at[i];
+		int64_t off = x->p.off + (p->base ? p->base[x->region] : 0);
 
-		if (s->v)
-			s->v->off = s->off;
+		if (x->v)
+			x->v->off = off;
 		else
-			shift(s->body, s->off);
+			shift(x->body, off);
 	}
 	for (struct op *op = block->first; op; op = op->next) /* results that took over a place */
 		for (uint32_t i = 0; op->code != OP_READ && !is_alias(p->m, op) && i < op->nout; i++) {
@@ -935,6 +737,25 @@ static void set_offsets(struct planner *p, struct block *block)
 			if (h->root && h->root != op->out[i])
 				op->out[i]->off = h->root->off;
 		}
+}
+
+/* Each region by itself; the height of the highest. */
+static int64_t assign(struct planner *p, int64_t n)
+{
+	struct packed **at = NEWN(p->m->mem, struct packed *, p->items.n + 1);
+	int64_t most = 0;
+
+	for (uint32_t r = 0; r < (p->r ? p->r->at.n : 1); r++) {
+		uint32_t count = 0;
+
+		for (uint32_t i = 0; i < p->items.n; i++)
+			if (p->items.at[i]->region == (int)r)
+				at[count++] = &p->items.at[i]->p;
+		int64_t height = pack(p->m->mem, at, count, n);
+
+		most = height > most ? height : most;
+	}
+	return most;
 }
 
 static bool plan_block(struct planner *p, struct block *block, int64_t *bytes)
@@ -968,12 +789,12 @@ static bool plan_block(struct planner *p, struct block *block, int64_t *bytes)
 		stretch(p, block);
 	for (struct op *op = block->first; op; op = op->next) {
 		if (op->code == OP_REPEAT)
-			inherit_carry(p->m, op);
+			inherit_carry(p, op);
 		if (op->code == OP_WRITE)
 			direct_write(p, op);
 	}
 	for (struct op *op = block->first; op; op = op->next)
-		inherit_operand(p->m, op);
+		inherit_operand(p, op);
 	if (!plan_bodies(p, block))
 		return false;
 	add_values(p, block);
@@ -982,23 +803,26 @@ static bool plan_block(struct planner *p, struct block *block, int64_t *bytes)
 	return true;
 }
 
-/* Buffers that outlive the step, from offset 0. Inputs are staged where they are read. */
-static int64_t plan_buffers(struct module *m)
+/* Buffers that outlive the step, at the bottom of their regions. Inputs are staged where they are read. */
+static void plan_buffers(struct planner *p)
 {
-	int64_t at = 0;
+	const struct module *m = p->m;
 
 	for (uint32_t i = 0; i < m->bufs.n; i++) {
 		struct buffer *b = m->bufs.at[i];
 		struct value v = { .dt = b->dt, .nd = b->nd, .sh = b->store };
+		int no = p->r->buf[i];
 
 		b->off = -1;
 		if (b->role == B_INPUT)
 			continue;
 		memcpy(v.d, b->d, sizeof v.d);
-		b->off = at;
-		at += round_up(local_bytes(m, &v));
+		dimid rows = p->r->at.at[no].dim;
+		int64_t cap = rows == NODIM ? 1 : cap_of(m, rows, &b->store.on[0]);
+
+		b->off = p->base[no];
+		p->base[no] += round_up(local_bytes(m, &v) / (cap ? cap : 1));
 	}
-	return at;
 }
 
 bool pass_memory(struct module *m, struct diag *d)
@@ -1008,13 +832,18 @@ bool pass_memory(struct module *m, struct diag *d)
 
 	for (struct op *op = m->top.first; op; op = op->next)
 		op->aux = NULL;
-	outside_buffers(&p);
-	int64_t base = plan_buffers(m);
+	struct regions *r = regions_of(m->mem, m);
 
+	p.r = r;
+	p.base = NEWN(m->mem, int64_t, r->at.n);
+	outside_buffers(&p);
+	plan_buffers(&p);
 	if (!plan_block(&p, &m->top, &bytes))
 		return false;
-	shift(&m->top, base);
-	m->arena = base + bytes;
 	m->form = PLANNED;
+	if (pipe_axis(m) >= 0)
+		layout_arenas(m, r);
+	else
+		m->arena = p.base[0] + bytes;
 	return true;
 }

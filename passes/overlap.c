@@ -138,7 +138,7 @@ static void launch(struct overlap *o, struct op *op, int64_t wait)
 /* Is v a row of a buffer? It is there whichever iteration runs. */
 static bool is_stored(const struct module *m, const struct op *loop, const struct value *v)
 {
-	if (v->def || v->no < loop->at.ncarry + loop->at.nwith || !is_row(v, loop->in[v->no], loop->at.dim))
+	if (v->def || v->no < loop->at.ncarry + loop->at.nwith || !is_row(m, v, loop->in[v->no], loop->at.dim))
 		return false;
 	const struct op *read = loop->in[v->no]->def;
 	const struct buffer *b = read && read->code == OP_READ ? find_buffer(m, read->at.buf) : NULL;

@@ -128,7 +128,7 @@ static bool step_on(struct part *t, const struct group *g, int me, int step, con
 static bool go_round(struct part *t)
 {
 	const struct op *op = t->i->op;
-	int set = axes_set(t->r->rt, t->a->ring), me = t->r->place[set];
+	int set = group_kind(t->r->rt, t->a->ring, 0), me = t->r->place[set];
 	struct group *g = t->r->group[set];
 	int n = comm_size(g);
 	struct call call = { op, "ring", t->a->ring, (count(t, AT_K) + count(t, AT_V)) * dtype_bytes(t->x.dt), op->span };
@@ -192,7 +192,7 @@ static void combine_loop(struct part *t, const struct group *g, int loop, int64_
 static bool combine(struct part *t)
 {
 	const struct op *op = t->i->op;
-	int set = axes_set(t->r->rt, t->a->apart), me = t->r->place[set];
+	int set = group_kind(t->r->rt, t->a->apart, 0), me = t->r->place[set];
 	struct group *g = t->r->group[set];
 	struct call call = { op, "combine", t->a->apart, 4 * count(t, AT_O), op->span };
 	void *const lent[] = { &t->mine };
@@ -341,7 +341,7 @@ static void set_up(struct part *t)
 	for (int w = 0; w < NPLACE; w++) {
 		int s = a->slot[w];
 
-		t->given[w] = s < 0 ? NULL : place_of(t->r->arena, &t->i->at[s], t->r->iter);
+		t->given[w] = s < 0 ? NULL : rank_at(t->r, &t->i->at[s]);
 		t->of[w] = s < 0 ? NULL : s < (int)op->nin ? op->in[s] : op->out[s - (int)op->nin];
 	}
 	memcpy(t->at, t->given, sizeof t->at);

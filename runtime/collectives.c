@@ -218,7 +218,7 @@ static bool carry_out(struct rank *r, const struct op *op, struct group *g, int 
 bool run_comm(struct rank *r, const struct instr *i)
 {
 	const struct op *op = i->op;
-	int row = axes_set(r->rt, axes_bits(&op->at.axes)), me = r->place[row];
+	int row = i->group, me = r->place[row];
 	struct group *g = r->group[row];
 	struct call call = { op, opinfo[op->code].name, axes_bits(&op->at.axes), 0, op->span };
 	void *in[MAX_BUCKET], *out[MAX_BUCKET];
@@ -226,8 +226,8 @@ bool run_comm(struct rank *r, const struct instr *i)
 	for (uint32_t k = 0; k < op->nin; k++) {
 		if (op->code != OP_ALL_REDUCE && !axes_last(r, op, k))
 			return false;
-		in[k] = place_of(r->arena, &i->at[k], r->iter);
-		out[k] = place_of(r->arena, &i->at[op->nin + k], r->iter);
+		in[k] = rank_at(r, &i->at[k]);
+		out[k] = rank_at(r, &i->at[op->nin + k]);
 		call.bytes += local_bytes(r->rt->m, op->in[k]);
 	}
 	if (!call.bytes)

@@ -74,7 +74,7 @@ void comm_close(struct comm *c)
 	free(c);
 }
 
-static bool init_cond(pthread_cond_t *cond)
+bool comm_cond(pthread_cond_t *cond)
 {
 	pthread_condattr_t a;
 
@@ -96,7 +96,7 @@ struct group *comm_group(struct comm *c, int n, const int64_t *ranks)
 	g->n = n;
 	for (int i = 0; i < n; i++)
 		g->at[i].rank = ranks[i];
-	if (pthread_mutex_init(&g->lock, NULL) != 0 || !init_cond(&g->met)) {
+	if (pthread_mutex_init(&g->lock, NULL) != 0 || !comm_cond(&g->met)) {
 		free(g);
 		return NULL;
 	}
@@ -196,19 +196,17 @@ static void tick(pthread_cond_t *cond, pthread_mutex_t *lock)
 	pthread_cond_timedwait(cond, lock, &t);
 }
 
-/* With g->lock held: until the turn passes. */
-static void sleep_until(struct group *g, int me, uint64_t turn)
+void comm_nap(struct comm *c, const struct nap *n)
 {
-	struct comm *c = g->c;
 	double start = now();
 	uint64_t moves = atomic_load(&c->moves);
 	int still = 0;
 
-	g->asleep++;
+	++*n->asleep;
 	atomic_fetch_add(&c->asleep, 1);
-	while (atomic_load(&g->turn) == turn && !atomic_load(&c->broken)) {
-		tick(&g->met, &g->lock);
-		if (atomic_load(&g->turn) != turn)
+	while (!n->ready(n->x) && !atomic_load(&c->broken)) {
+		tick(n->cond, n->lock);
+		if (n->ready(n->x))
 			break;
 		uint64_t m = atomic_load(&c->moves);
 		bool all = atomic_load(&c->asleep) + atomic_load(&c->done) >= c->ranks;
@@ -216,14 +214,53 @@ static void sleep_until(struct group *g, int me, uint64_t turn)
 		still = all && m == moves ? still + 1 : 0;
 		moves = m;
 		if (still >= STILL)
-			stuck(g, me, "deadlock");
+			n->stuck(n->x, "deadlock");
 		else if (now() - start > c->timeout)
-			stuck(g, me, "time-out");
+			n->stuck(n->x, "time-out");
 	}
-	if (atomic_load(&g->turn) == turn) { /* else it was counted out already */
-		g->asleep--;
+	if (!n->ready(n->x)) { /* else it was counted out already */
+		--*n->asleep;
 		atomic_fetch_sub(&c->asleep, 1);
 	}
+}
+
+/* From now on they are awake, however long it takes until they run: else a busy machine looks like a
+ * deadlock. */
+void comm_wake(struct comm *c, pthread_cond_t *cond, int *asleep)
+{
+	atomic_fetch_sub(&c->asleep, *asleep);
+	*asleep = 0;
+	atomic_fetch_add(&c->moves, 1);
+	pthread_cond_broadcast(cond);
+}
+
+/* A member that waits for the turn to pass. */
+struct waiting {
+	struct group *g;
+	int me;
+	uint64_t turn;
+};
+
+static bool turn_passed(void *x)
+{
+	const struct waiting *w = x;
+
+	return atomic_load(&w->g->turn) != w->turn;
+}
+
+static void member_stuck(void *x, const char *how)
+{
+	const struct waiting *w = x;
+
+	stuck(w->g, w->me, how);
+}
+
+static void sleep_until(struct group *g, int me, uint64_t turn)
+{
+	struct waiting w = { g, me, turn };
+	struct nap n = { &g->met, &g->lock, &g->asleep, turn_passed, member_stuck, &w };
+
+	comm_nap(g->c, &n);
 }
 
 static void pause_cpu(int i)
@@ -253,13 +290,8 @@ static bool arrive(struct group *g, int me, const struct call *call)
 		g->arrived = 0;
 		for (int i = 0; i < g->n; i++)
 			g->at[i].call = NULL;
-		/* from now on they are awake, however long it takes until they run: else a busy machine
-		 * looks like a deadlock */
-		atomic_fetch_sub(&c->asleep, g->asleep);
-		g->asleep = 0;
-		atomic_fetch_add(&c->moves, 1);
 		atomic_store(&g->turn, turn + 1);
-		pthread_cond_broadcast(&g->met);
+		comm_wake(c, &g->met, &g->asleep);
 		pthread_mutex_unlock(&g->lock);
 		return true;
 	}

@@ -14,9 +14,30 @@ static bool broken(struct rank *r, const struct op *op, const char *why)
 	return false;
 }
 
+char *rank_at(const struct rank *r, const struct loc *l)
+{
+	const struct slot *s = &r->slot[l->region];
+	int64_t off = s->base + l->base * s->rows;
+
+	for (int i = 0; i < l->n; i++)
+		off += r->iter[l->depth[i]] * l->stride[i];
+	return r->arena + off;
+}
+
 static char *at(const struct rank *r, const struct loc *l)
 {
-	return place_of(r->arena, l, r->iter);
+	return rank_at(r, l);
+}
+
+bool holds_any(const struct rank *r, int64_t places)
+{
+	return !places || !r->rt->layouts || (r->places & places);
+}
+
+/* Does a sum over microbatches begin? */
+static bool begins(const struct rank *r, const struct loc *l)
+{
+	return l->rows ? r->first_rows : r->first;
 }
 
 static int64_t valid(const struct rank *r, dimid d, const struct axes *on)
@@ -145,7 +166,7 @@ static bool run_einsum(struct rank *r, const struct instr *i)
 
 	for (int k = 0; k < x.nd; k++)
 		x.n[k] = valid(r, i->einsum->d[k], &i->einsum->on[k]);
-	x.add = x.add && r->mb > 0;
+	x.add = x.add && !begins(r, &i->at[2]);
 	return contract(r->gemm, &x, at(r, &i->at[0]), at(r, &i->at[1]), at(r, &i->at[2])) ||
 	       broken(r, i->op, gemm_error(r->gemm));
 }
@@ -158,7 +179,15 @@ static bool off_zero(const struct rank *r, uint32_t axes)
 	return false;
 }
 
-static void move(struct rank *r, const struct mover *m, char *to, const char *from)
+/* Of a value that some stages hold: is this the one that keeps it, or one of those? */
+static bool keeps(const struct rank *r, const struct mover *m)
+{
+	if (!m->from)
+		return !off_zero(r, m->axes);
+	return m->from_all ? r->places & m->from : r->stage == pipe_first_stage(r->rt->m, m->from);
+}
+
+static void move(struct rank *r, const struct mover *m, bool first, char *to, const char *from)
 {
 	struct nest l = { .nd = m->nd };
 
@@ -169,11 +198,11 @@ static void move(struct rank *r, const struct mover *m, char *to, const char *fr
 	}
 	if (m->part_axis >= 0)
 		from += r->coord[m->part_axis] * m->part * dtype_bytes(m->sdt);
-	if (m->mode == MODE_FILL && off_zero(r, m->axes))
+	if (m->mode == MODE_FILL && !keeps(r, m))
 		nest_fill(&l, m->ddt, to, m->fill);
 	else if (to == from)
 		return;
-	else if (m->mode == MODE_ADD && r->mb > 0)
+	else if (m->mode == MODE_ADD && !first)
 		nest_add_by(r->team, &l, m->ddt, to, from);
 	else
 		nest_copy_by(r->team, &l, m->ddt, to, m->sdt, from);
@@ -181,7 +210,7 @@ static void move(struct rank *r, const struct mover *m, char *to, const char *fr
 
 static void run_move(struct rank *r, const struct move *mv)
 {
-	move(r, &mv->m, at(r, &mv->to), at(r, &mv->from));
+	move(r, &mv->m, begins(r, &mv->to), at(r, &mv->to), at(r, &mv->from));
 }
 
 /* From dim k on, run by run of elements that lie together in the logical tensor too; l has those before. */
@@ -213,12 +242,23 @@ static bool run_input(struct rank *r, const struct instr *i)
 	return true;
 }
 
+/* The first rank that has it says it. */
+static bool shows(const struct rank *r, const struct instr *i)
+{
+	int axis = pipe_axis(r->rt->m), stage = i->where ? pipe_first_stage(r->rt->m, i->where) : 0;
+
+	for (uint32_t k = 0; k < r->rt->m->axes.n; k++)
+		if (!r->rt->m->axes.at[k].time && r->coord[k] != ((int)k == axis ? stage : 0))
+			return false;
+	return true;
+}
+
 static bool run_report(struct rank *r, const struct instr *i)
 {
 	const struct value *v = i->op->in[0];
 	struct report *p = &r->rt->reports.at[i->no];
 
-	if (r->no)
+	if (!shows(r, i))
 		return true;
 	p->x = nest_load(v->dt, at(r, &i->at[0]), 0);
 	p->set = true;
@@ -248,7 +288,7 @@ static bool run_carry(struct rank *r, const struct instr *i)
 		return broken(r, i->op, gemm_error(r->gemm));
 	for (uint32_t k = 0; k < x->after.n; k++)
 		if (x->after.at[k].m.late) {
-			move(r, &x->after.at[k].m, room + off, at(r, &x->after.at[k].from));
+			move(r, &x->after.at[k].m, true, room + off, at(r, &x->after.at[k].from));
 			off += (x->after.at[k].m.bytes + 63) / 64 * 64;
 		}
 	for (uint32_t k = 0; k < x->after.n; k++)
@@ -261,61 +301,64 @@ static bool run_carry(struct rank *r, const struct instr *i)
 
 			memcpy(back.ss, back.ds, sizeof back.ss);
 			back.sdt = back.ddt;
-			move(r, &back, at(r, &x->after.at[k].to), room + off);
+			move(r, &back, true, at(r, &x->after.at[k].to), room + off);
 			off += (back.bytes + 63) / 64 * 64;
 		}
 	return true;
 }
 
-static bool run_prog(struct rank *r, const struct prog *p);
-
-/* A gather of iteration n into the place that its turn has. */
-static bool run_ahead(struct rank *r, const struct instr *i, int depth, int64_t n, int64_t turn)
+static void set_iter(struct rank *r, const struct loop *x, int64_t n, int64_t turn)
 {
-	int64_t iter = r->iter[depth], slot = r->iter[SLOT + depth];
-
-	r->iter[depth] = n;
-	r->iter[SLOT + depth] = turn & 1;
-	bool ok = run_comm(r, i);
-
-	r->iter[depth] = iter;
-	r->iter[SLOT + depth] = slot;
-	return ok;
+	r->iter[x->depth] = n;
+	r->iter[SLOT + x->depth] = turn & 1;
+	if (x->staged) {
+		r->iter[IN_CHUNK] = n - r->range[x->depth].lo;
+		r->iter[IN_STAGE] = r->rows_before + r->iter[IN_CHUNK];
+	}
 }
 
-/* What the first iteration wants of what is gathered ahead. */
+/* What the first iteration wants of what is gathered ahead, into the place that its turn has. */
 static bool run_first(struct rank *r, const struct loop *x)
 {
-	for (uint32_t k = 0; x->trips && k < x->body.code.n; k++)
-		if (x->body.code.at[k].ahead &&
-		    !run_ahead(r, &x->body.code.at[k], x->depth, x->reverse ? x->trips - 1 : 0, r->turns[x->depth]))
+	struct trips t = r->range[x->depth];
+
+	set_iter(r, x, x->reverse ? t.hi - 1 : t.lo, r->turns[x->depth]);
+	for (uint32_t k = 0; t.lo < t.hi && k < x->body.code.n; k++)
+		if (x->body.code.at[k].ahead && !run_comm(r, &x->body.code.at[k]))
 			return false;
 	return true;
 }
 
+/* The same for the iteration after this. */
 static bool run_next(struct rank *r, const struct instr *i)
 {
 	const struct loop *x = r->loop[r->depth - 1];
-	int64_t n = r->iter[x->depth] + (x->reverse ? -1 : 1);
+	struct trips t = r->range[x->depth];
+	int64_t now = r->iter[x->depth], n = now + (x->reverse ? -1 : 1), turn = r->turns[x->depth];
+	bool ok = true;
 
-	return n < 0 || n >= x->trips || run_ahead(r, i, x->depth, n, r->turns[x->depth] + 1);
+	if (n < t.lo || n >= t.hi)
+		return true;
+	set_iter(r, x, n, turn + 1);
+	ok = run_comm(r, i);
+	set_iter(r, x, now, turn);
+	return ok;
 }
 
-static bool run_repeat(struct rank *r, const struct instr *i)
+/* Iterations of the range at hand. */
+static bool run_trips(struct rank *r, const struct instr *i)
 {
 	const struct loop *x = i->loop;
+	struct trips range = r->range[x->depth];
 	uint32_t outer = r->env.iter_all;
 
-	for (uint32_t k = 0; k < x->before.n; k++)
-		run_move(r, &x->before.at[k]);
 	if (!run_first(r, x))
 		return false;
 	r->loop[r->depth++] = x;
-	for (int64_t t = 0; t < x->trips; t++) {
-		int64_t n = x->reverse ? x->trips - 1 - t : t;
+	for (int64_t t = range.lo; t < range.hi; t++) {
+		int64_t n = x->reverse ? range.hi - 1 - (t - range.lo) : t;
 
-		r->iter[x->depth] = n;
-		r->iter[SLOT + x->depth] = r->turns[x->depth] & 1;
+		set_iter(r, x, n, r->turns[x->depth]);
 		r->env.iter[x->depth] = (uint32_t)n;
 		r->env.iter_all = outer * (uint32_t)x->trips + (uint32_t)n;
 		for (uint32_t k = 0; k < x->each.n; k++)
@@ -326,6 +369,37 @@ static bool run_repeat(struct rank *r, const struct instr *i)
 	}
 	r->depth--;
 	r->env.iter_all = outer;
+	return true;
+}
+
+/* The iterations of a chunk. */
+static bool run_chunk(struct rank *r, const struct instr *i, int chunk)
+{
+	const struct loop *x = i->loop;
+	struct trips t = pipe_trips(r->rt->m, x->dim, chunk);
+
+	if (x->reverse ? t.hi == x->trips : t.lo == 0)
+		for (uint32_t k = 0; k < x->entry.n; k++)
+			run_move(r, &x->entry.at[k]);
+	r->range[x->depth] = t;
+	r->rows_before = pipe_row(r->rt->m, x->dim, chunk);
+	return run_trips(r, i);
+}
+
+static bool run_repeat(struct rank *r, const struct instr *i)
+{
+	const struct loop *x = i->loop;
+
+	for (uint32_t k = 0; k < x->before.n; k++)
+		run_move(r, &x->before.at[k]);
+	r->range[x->depth] = (struct trips){ 0, x->trips };
+	if (!x->staged)
+		return run_trips(r, i);
+	if (r->chunk >= 0)
+		return run_chunk(r, i, r->chunk);
+	for (int g = 0; g < pipe_chunks(r->rt->m); g++)
+		if (pipe_stage(r->rt->m, g) == r->stage && !run_chunk(r, i, g))
+			return false;
 	return true;
 }
 
@@ -356,12 +430,12 @@ static bool run_instr(struct rank *r, const struct instr *i)
 	return false;
 }
 
-static bool run_prog(struct rank *r, const struct prog *p)
+bool run_prog(struct rank *r, const struct prog *p)
 {
 	for (uint32_t k = 0; k < p->code.n; k++) {
 		const struct instr *i = &p->code.at[k];
 
-		if (!r->env.training && !i->eval)
+		if ((!r->env.training && !i->eval) || !holds_any(r, i->where))
 			continue;
 		if (comm_failed(r->rt->comm))
 			return false;
@@ -373,34 +447,46 @@ static bool run_prog(struct rank *r, const struct prog *p)
 
 /* -- a step -- */
 
-static bool run_micro(struct rank *r, int64_t mb, int time)
+static void begin_micro(struct rank *r, int64_t mb)
 {
+	int time = time_axis(r->rt->m);
+
 	r->mb = mb;
 	if (time >= 0)
 		r->coord[time] = (int)mb;
-	return run_prog(r, &r->rt->prog[FORWARD]) && run_prog(r, &r->rt->prog[BACKWARD]);
+}
+
+static bool run_micros(struct rank *r)
+{
+	bool ok = true;
+
+	for (int64_t mb = 0; ok && mb < r->rt->m->micro; mb++) {
+		begin_micro(r, mb);
+		r->first = mb == 0;
+		ok = run_prog(r, r->rt->prog[FORWARD]) && run_prog(r, r->rt->prog[BACKWARD]);
+	}
+	return ok;
 }
 
 static void run_step(struct rank *r)
 {
 	struct runtime *rt = r->rt;
-	int time = time_axis(rt->m);
 
 	memset(&r->env, 0, sizeof r->env);
 	r->depth = 0;
 	r->env.seed = rt->seed;
 	r->env.step = (uint32_t)rt->step;
 	r->env.training = rt->training;
-	r->mb = 0;
-	if (time >= 0)
-		r->coord[time] = 0;
-	bool ok = run_prog(r, &rt->prog[PROLOGUE]);
+	begin_micro(r, 0);
+	r->first = r->first_rows = true;
+	begin_once(r);
+	bool ok = run_prog(r, rt->prog[PROLOGUE]) && (rt->layouts ? run_actions(r) : run_micros(r));
 
-	for (int64_t mb = 0; ok && mb < rt->m->micro; mb++)
-		ok = run_micro(r, mb, time);
 	r->mb = 0;
+	r->first = true;
+	begin_once(r);
 	if (ok)
-		run_prog(r, &rt->prog[EPILOGUE]);
+		run_prog(r, rt->prog[EPILOGUE]);
 	comm_done(rt->comm);
 }
 
@@ -475,8 +561,7 @@ double rt_report(struct runtime *r, const char *key, bool *found)
 
 int64_t rt_peak_bytes(struct runtime *r, int64_t rank)
 {
-	(void)rank;
-	return r->m->arena + r->m->workspace;
+	return r->m->workspace + (r->layouts ? r->layouts->stage[r->rank[rank].stage].arena : r->m->arena);
 }
 
 bool threads_start(struct runtime *rt, struct diag *d)

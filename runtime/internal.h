@@ -8,9 +8,13 @@
 #include <stdatomic.h>
 
 #include "codegen/codegen.h"
+#include "ir/layout.h"
 #include "runtime/runtime.h"
 
 enum { MAX_NEST = 8, SLOT = MAX_NEST, MAX_OPERANDS = 1024 };
+/* Of a repeat that is cut into stages: the iteration among those of the chunk at work, among the rows of the
+ * stage. They follow a rank's other counters. */
+enum { IN_CHUNK = SLOT + MAX_NEST, IN_STAGE, NITER };
 
 /* -- team.c: threads that help a rank -- */
 struct team;
@@ -165,15 +169,48 @@ void comm_fail(struct comm *c, int64_t rank, struct span at, const char *fmt, ..
 bool comm_failed(struct comm *c);
 const char *comm_error(struct comm *c, struct span *at); /* the first failure, when no thread runs */
 
+/* With lock held: sleeps until ready(x) or the run is broken. Who makes it ready calls comm_wake, with the lock. */
+struct nap {
+	pthread_cond_t *cond;
+	pthread_mutex_t *lock;
+	int *asleep;
+	bool (*ready)(void *x);
+	void (*stuck)(void *x, const char *how);
+	void *x;
+};
+void comm_nap(struct comm *c, const struct nap *n);
+void comm_wake(struct comm *c, pthread_cond_t *cond, int *asleep);
+bool comm_cond(pthread_cond_t *cond);
+
+/* -- channel.c: messages between two stages -- */
+
+/* What a message is; both ends must say the same. */
+struct letter {
+	enum phase phase;
+	int chunk;        /* that sends it */
+	int64_t mb, bytes;
+};
+struct channel;
+/* out NULL: a rank that sends to itself. in: so many buffers of so many bytes. */
+struct channel *channel_open(struct comm *c, int64_t from, int64_t to, int buffers, int64_t bytes, char *out, char *in);
+void channel_close(struct channel *ch);
+char *channel_room(struct channel *ch, const struct letter *l); /* to write the next message to; NULL: broken */
+void channel_send(struct channel *ch);
+const char *channel_take(struct channel *ch, const struct letter *l); /* the next message; NULL: broken */
+void channel_done(struct channel *ch);                                /* its buffer is free */
+
 /* -- program.c: instructions -- */
 
-/* A place in the arena: base + iteration[depth] * stride, in bytes. From SLOT on "iterations" are the parity
- * of the iterations that the loops at a depth have run: which of two places to use. */
+/* A place in the arena: that of the region + base * its rows + iteration[depth] * stride, in bytes. From SLOT
+ * on "iterations" are the parity of the iterations that the loops at a depth have run: which of two places
+ * to use. */
 struct loc {
+	int region;
 	int64_t base;
 	int n, depth[MAX_NEST];
 	int64_t stride[MAX_NEST];
 	bool adds; /* a sum over microbatches grows here */
+	bool rows; /* in rows of the chunk's own */
 };
 
 enum icode { I_KERNEL, I_EINSUM, I_ATTENTION, I_COPY, I_COMM, I_REPEAT, I_INPUT, I_REPORT, I_ITER };
@@ -189,6 +226,8 @@ struct mover {
 	int64_t ds[MAX_DIMS], ss[MAX_DIMS];
 	double fill;
 	uint32_t axes;    /* MODE_FILL */
+	int64_t from;     /* not 0: places whose stages hold the value; the first of them keeps it, or all */
+	bool from_all;
 	int part_axis;    /* shard: the source starts at coordinate * part (elements); -1: none */
 	int64_t part;
 	bool late;        /* carried: through scratch memory, as its source is overwritten */
@@ -228,7 +267,9 @@ struct loop {
 	int64_t trips;
 	bool reverse;
 	int depth;
-	VEC(struct move) before, each, after; /* the loop; every iteration */
+	dimid dim;
+	bool staged;
+	VEC(struct move) entry, before, each, after; /* where its iterations begin; the loop; every iteration */
 	struct prog body;
 };
 
@@ -237,11 +278,13 @@ struct instr {
 	const struct op *op;
 	bool eval;          /* needed for the reports of an evaluation */
 	bool ahead;         /* carries out what the next iteration will want */
+	int64_t where;      /* of prologue and epilogue: on stages that run one of these places; 0: all */
 	struct loc *at;     /* operands, then results */
 	const struct kernel_sig *sig;
 	ptc_kernel *fn;
 	int64_t *size, joined; /* bytes of each result, of all that are joined; 0: they can't be */
 	int no;             /* of a kernel: which; of what sends: its row of counters */
+	int group;          /* of a collective */
 	struct move *move;
 	struct einsum *einsum;
 	struct attend *attend;
@@ -251,7 +294,6 @@ struct instr {
 
 /* Lowers rt->m. false after an error. */
 bool program_build(struct runtime *rt, struct diag *d);
-char *place_of(const char *arena, const struct loc *at, const int64_t *iter);
 struct extent rank_extent(const struct module *m, dimid d, const struct axes *on, const int *coord);
 void strides_of(const struct module *m, int nd, const dimid *d, const struct axes *on, int64_t *stride);
 
@@ -289,19 +331,43 @@ struct rank {
 	int64_t no;
 	int coord[MAX_AXES];
 	char *arena;
-	int64_t iter[SLOT + MAX_NEST];
+	const struct slot *slot;  /* where regions are, now */
+	int64_t iter[NITER];
+	struct trips range[MAX_NEST]; /* of the loops that run now */
+	int64_t rows_before;      /* of the stage, before the range of a loop that is cut */
 	int64_t turns[MAX_NEST];  /* iterations run, of all loops at a depth */
 	const struct loop *loop[MAX_NEST]; /* that run now */
 	int depth;
 	int64_t mb;
+	int stage, chunk;         /* chunk: at work */
+	int64_t places;           /* that the stage runs */
+	bool first, first_rows;   /* what is summed over microbatches begins here; rows of the chunk */
+	const struct pipe_step *steps; /* its actions */
 	struct ptc_env env;
 	struct team *team;        /* NULL: it works alone */
 	struct gemm *gemm;
-	struct group *group[64];  /* by rt->axes_sets */
+	struct group *group[64];  /* by rt->groups; NULL: it is in none */
 	int place[64];            /* which member of it */
 	double scores;            /* that attention has met since the runtime was opened */
 	pthread_t thread;
 	bool started;
+};
+
+/* Ranks along axes, of stages that run one of the places (0: of all). */
+struct group_kind {
+	uint32_t axes;
+	int64_t where;
+};
+
+/* What one action of a stage needs beside its layout. */
+struct pipe_step {
+	struct action act;
+	enum phase phase;
+	const struct slot *slot;
+	int64_t first;            /* places that no action of this kind ran before */
+	bool first_rows;
+	struct channel *from, *to; /* NULL: nothing comes, goes */
+	const struct message *gets, *gives;
 };
 
 struct runtime {
@@ -312,11 +378,14 @@ struct runtime {
 	struct rank *rank;
 	struct comm *comm;
 	struct kernels kernels;
-	struct prog prog[NPHASE];
+	struct prog *prog[NPHASE]; /* by place */
+	struct regions *regions;
+	struct layouts *layouts;   /* NULL: no pipeline */
+	VEC(struct channel *) channels;
 	VEC(struct host_input *) inputs;
 	VEC(struct report) reports;
 	VEC(struct comm_count) comms;
-	VEC(uint32_t) axes_sets;
+	VEC(struct group_kind) groups;
 	int threads;              /* a rank */
 
 	pthread_mutex_t lock;
@@ -327,7 +396,10 @@ struct runtime {
 	int64_t step;
 	bool training, stop;
 };
-int axes_set(struct runtime *rt, uint32_t axes); /* its row */
+int group_kind(struct runtime *rt, uint32_t axes, int64_t where); /* its row */
+char *rank_at(const struct rank *r, const struct loc *l);
+bool holds_any(const struct rank *r, int64_t places);
+bool run_prog(struct rank *r, const struct prog *p);
 struct host_input *rt_input(struct runtime *r, const char *buffer);
 bool run_comm(struct rank *r, const struct instr *i); /* collectives.c */
 int64_t rank_iter_all(const struct rank *r);
@@ -335,6 +407,12 @@ void count_comm(struct rank *r, const struct instr *i);
 
 /* -- attend.c -- */
 bool run_attention(struct rank *r, const struct instr *i); /* false: comm_fail has been told */
+
+/* -- actions.c: the program of a stage -- */
+bool actions_open(struct runtime *rt, struct diag *d); /* after the arenas */
+void actions_close(struct runtime *rt);
+void begin_once(struct rank *r);  /* prologue and epilogue */
+bool run_actions(struct rank *r); /* all microbatches */
 
 /* -- data.c -- */
 struct data;

@@ -11,13 +11,15 @@
 enum { MAX_RANKS = 4096 };
 static const struct span nowhere;
 
-int axes_set(struct runtime *rt, uint32_t axes)
+int group_kind(struct runtime *rt, uint32_t axes, int64_t where)
 {
-	for (uint32_t i = 0; i < rt->axes_sets.n; i++)
-		if (rt->axes_sets.at[i] == axes)
+	struct group_kind k = { axes, where };
+
+	for (uint32_t i = 0; i < rt->groups.n; i++)
+		if (rt->groups.at[i].axes == axes && rt->groups.at[i].where == where)
 			return (int)i;
-	PUSH(rt->mem, &rt->axes_sets, axes);
-	return (int)rt->axes_sets.n - 1;
+	PUSH(rt->mem, &rt->groups, k);
+	return (int)rt->groups.n - 1;
 }
 
 struct host_input *rt_input(struct runtime *r, const char *buffer)
@@ -30,16 +32,16 @@ struct host_input *rt_input(struct runtime *r, const char *buffer)
 
 /* -- groups -- */
 
-/* Ranks along `axes` through rank r, first axis outermost; *me: r's place. */
-static int members(const struct runtime *rt, const struct rank *r, uint32_t axes, int64_t *ranks, int *me)
+/* Ranks of a kind of group through rank r, first axis outermost; *me: r's place. */
+static int members(const struct runtime *rt, const struct rank *r, struct group_kind kind, int64_t *ranks, int *me)
 {
 	int n = 0;
 
 	for (int64_t i = 0; i < rt->nrank; i++) {
-		bool with = true;
+		bool with = holds_any(&rt->rank[i], kind.where);
 
 		for (uint32_t a = 0; a < rt->m->axes.n && with; a++)
-			with = (axes >> a & 1) || rt->m->axes.at[a].time || rt->rank[i].coord[a] == r->coord[a];
+			with = (kind.axes >> a & 1) || rt->m->axes.at[a].time || rt->rank[i].coord[a] == r->coord[a];
 		if (!with)
 			continue;
 		if (i == r->no)
@@ -54,14 +56,17 @@ static bool make_groups(struct runtime *rt, struct diag *d)
 {
 	int64_t *ranks = NEWN(rt->mem, int64_t, MAX_GROUP);
 
-	if (rt->axes_sets.n > LEN(rt->rank->group))
+	if (rt->groups.n > LEN(rt->rank->group))
 		return diag_error(d, nowhere, "the plan has more than %zu kinds of groups", LEN(rt->rank->group));
-	for (uint32_t s = 0; s < rt->axes_sets.n; s++) {
-		if (group_size(rt->m, rt->axes_sets.at[s]) > MAX_GROUP)
+	for (uint32_t s = 0; s < rt->groups.n; s++) {
+		if (group_size(rt->m, rt->groups.at[s].axes) > MAX_GROUP)
 			return diag_error(d, nowhere, "a group of more than %d ranks", MAX_GROUP);
 		for (int64_t i = 0; i < rt->nrank; i++) {
 			struct rank *r = &rt->rank[i];
-			int n = members(rt, r, rt->axes_sets.at[s], ranks, &r->place[s]);
+
+			if (!holds_any(r, rt->groups.at[s].where))
+				continue;
+			int n = members(rt, r, rt->groups.at[s], ranks, &r->place[s]);
 
 			if (r->place[s] == 0)
 				r->group[s] = comm_group(rt->comm, n, ranks);
@@ -186,13 +191,43 @@ static void get_one(void *me, int64_t local, int64_t whole)
 	f->out[whole] = nest_load(f->b->dt, f->mem, local);
 }
 
+/* NULL: this rank does not hold it. */
+static char *buffer_at(const struct rank *r, const struct buffer *b)
+{
+	const struct runtime *rt = r->rt;
+	uint32_t i = 0;
+
+	if (!rt->layouts)
+		return r->arena + b->off;
+	while (rt->m->bufs.at[i] != b)
+		i++;
+	struct loc at = { .region = rt->regions->buf[i], .base = b->off };
+
+	return at.region < 0 || r->slot[at.region].base < 0 ? NULL : rank_at(r, &at);
+}
+
+/* Of the part of b that r holds; with rows of a stage, so many. */
+static int64_t buffer_bytes(const struct rank *r, const struct buffer *b)
+{
+	const struct module *m = r->rt->m;
+	struct value v = { .dt = b->dt, .nd = b->nd, .sh = b->store };
+	int64_t n;
+
+	memcpy(v.d, b->d, sizeof v.d);
+	n = local_bytes(m, &v);
+	if (r->rt->layouts && b->nd && is_staged(m, b->d[0]) && b->store.on[0].n == 1)
+		n = n / pipe_extent(m, b->d[0], 0).cap * pipe_rows(m, b->d[0], r->stage);
+	return n;
+}
+
 static void for_part(struct runtime *rt, const struct buffer *b, struct rank *r, each_fn *fn, struct filling *f)
 {
 	struct part p = part_of(rt, b, r);
 
 	f->b = b;
-	f->mem = r->arena + b->off;
-	each(&p, fn, f);
+	f->mem = buffer_at(r, b);
+	if (f->mem)
+		each(&p, fn, f);
 }
 
 void rt_set(struct runtime *r, const char *buffer, const double *x)
@@ -227,10 +262,14 @@ void rt_get(struct runtime *r, const char *buffer, double *x)
 static bool is_first(const struct runtime *rt, const struct buffer *b, const struct rank *r)
 {
 	uint32_t split = sharding_axes(&b->store, b->nd);
+	int pipe = pipe_axis(rt->m);
 
-	for (uint32_t a = 0; a < rt->m->axes.n; a++)
-		if (!(split >> a & 1) && r->coord[a])
+	for (uint32_t a = 0; a < rt->m->axes.n; a++) {
+		int first = (int)a == pipe && b->where ? pipe_first_stage(rt->m, b->where) : 0;
+
+		if (!(split >> a & 1) && r->coord[a] != first)
 			return false;
+	}
 	return true;
 }
 
@@ -271,12 +310,10 @@ void init_copies(struct rank *r)
 
 	for (uint32_t i = 0; i < rt->m->bufs.n; i++) {
 		const struct buffer *b = rt->m->bufs.at[i];
-		struct value v = { .dt = b->dt, .nd = b->nd, .sh = b->store };
 
-		if (b->off < 0 || b->init == INIT_ZEROS || is_first(rt, b, r))
+		if (b->off < 0 || b->init == INIT_ZEROS || is_first(rt, b, r) || !buffer_at(r, b))
 			continue;
-		memcpy(v.d, b->d, sizeof v.d);
-		memcpy(r->arena + b->off, first_copy(rt, b, r)->arena + b->off, (size_t)local_bytes(rt->m, &v));
+		memcpy(buffer_at(r, b), buffer_at(first_copy(rt, b, r), b), (size_t)buffer_bytes(r, b));
 	}
 }
 
@@ -301,12 +338,29 @@ static bool make_inputs(struct runtime *rt, struct diag *d)
 	return true;
 }
 
-static bool make_rank(struct runtime *rt, struct rank *r, struct diag *d)
+static size_t rank_bytes(const struct rank *r)
 {
-	size_t bytes = rt->m->arena ? (size_t)rt->m->arena : 64;
+	const struct runtime *rt = r->rt;
+	int64_t n = rt->layouts ? rt->layouts->stage[r->stage].arena : rt->m->arena;
 
+	return n ? (size_t)n : 64;
+}
+
+static void find_rank(struct runtime *rt, struct rank *r)
+{
 	r->rt = rt;
 	rank_coords(rt->m, r->no, r->coord);
+	if (rt->layouts) {
+		r->stage = r->coord[pipe_axis(rt->m)];
+		r->places = pipe_places(rt->m, r->stage);
+	}
+	begin_once(r);
+}
+
+static bool make_rank(struct runtime *rt, struct rank *r, struct diag *d)
+{
+	size_t bytes = rank_bytes(r);
+
 	r->arena = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (r->arena == MAP_FAILED) {
 		r->arena = NULL;
@@ -332,6 +386,22 @@ static int cores(void)
 	return n < 1 ? 1 : n > 512 ? 512 : n;
 }
 
+/* What the plan leaves to be made from it; it must need as much memory as it says. */
+static bool lay_out(struct runtime *rt, struct diag *d)
+{
+	const struct module *m = rt->m;
+
+	rt->regions = regions_of(rt->mem, m);
+	if (pipe_axis(m) < 0)
+		return true;
+	regions_measure(rt->regions, m);
+	rt->layouts = layouts_of(rt->mem, m, rt->regions);
+	for (int i = 0; i < rt->layouts->stages; i++)
+		if (i >= (int)m->pipe.arena.n || m->pipe.arena.at[i] != rt->layouts->stage[i].arena)
+			return diag_error(d, nowhere, "the plan has an arena for stage %d that does not fit what lies in it", i);
+	return true;
+}
+
 static bool make_all(struct runtime *rt, struct diag *d)
 {
 	rt->nrank = module_ranks(rt->m);
@@ -345,14 +415,15 @@ static bool make_all(struct runtime *rt, struct diag *d)
 		return diag_error(d, nowhere, "no memory for communication");
 	if (rt->m->form != PLANNED)
 		return diag_error(d, nowhere, "only a plan can be run: this module is %s", form_name[rt->m->form]);
-	if (!make_inputs(rt, d) || !kernels_load(rt->mem, rt->m, &rt->kernels, d) || !program_build(rt, d))
+	if (!lay_out(rt, d) || !make_inputs(rt, d) || !kernels_load(rt->mem, rt->m, &rt->kernels, d) || !program_build(rt, d))
 		return false;
 	for (int64_t i = 0; i < rt->nrank; i++) {
 		rt->rank[i].no = i;
+		find_rank(rt, &rt->rank[i]);
 		if (!make_rank(rt, &rt->rank[i], d))
 			return false;
 	}
-	if (!make_groups(rt, d))
+	if (!make_groups(rt, d) || !actions_open(rt, d))
 		return false;
 	return threads_start(rt, d) && threads_run(rt, init_first) && threads_run(rt, init_copies);
 }
@@ -383,10 +454,11 @@ void rt_close(struct runtime *r)
 		gemm_close(r->rank[i].gemm);
 		team_close(r->rank[i].team);
 		if (r->rank[i].arena)
-			munmap(r->rank[i].arena, r->m->arena ? (size_t)r->m->arena : 64);
+			munmap(r->rank[i].arena, rank_bytes(&r->rank[i]));
 	}
 	for (uint32_t i = 0; i < r->inputs.n; i++)
 		free(r->inputs.at[i]->x);
+	actions_close(r);
 	kernels_close(&r->kernels);
 	comm_close(r->comm);
 	pthread_mutex_destroy(&r->lock);

@@ -1,15 +1,6 @@
 /* runtime/place.c - where values lie: offsets of the plan, and the aliases of passes/memory.c. */
 #include "runtime/place.h"
 
-char *place_of(const char *arena, const struct loc *at, const int64_t *iter)
-{
-	int64_t off = at->base;
-
-	for (int i = 0; i < at->n; i++)
-		off += iter[at->depth[i]] * at->stride[i];
-	return (char *)(uintptr_t)arena + off;
-}
-
 struct extent rank_extent(const struct module *m, dimid d, const struct axes *on, const int *coord)
 {
 	return extent_of(m, d, on, coord);
@@ -85,16 +76,31 @@ void note_targets(struct block *block)
 	}
 }
 
+int buffer_region(const struct placing *p, const struct buffer *b)
+{
+	for (uint32_t i = 0; i < p->m->bufs.n; i++)
+		if (p->m->bufs.at[i] == b)
+			return p->r->buf[i];
+	return -1;
+}
+
+int row_counter(const struct placing *p, const struct op *repeat, int region)
+{
+	if (repeat->home->owner || pipe_axis(p->m) < 0 || !is_staged(p->m, repeat->at.dim))
+		return depth_of(repeat->home);
+	return p->r->at.at[region].kind == RG_STASH && p->r->at.at[region].dim != NODIM ? IN_CHUNK : IN_STAGE;
+}
+
 static bool step_row(struct placing *p, const struct value *v, const struct op *r, const struct value *whole,
 		     struct loc *at)
 {
 	int64_t bytes;
 
-	if (!is_row(v, whole, r->at.dim) || !safe_bytes(p->m, v, &bytes))
+	if (!is_row(p->m, v, whole, r->at.dim) || !safe_bytes(p->m, v, &bytes))
 		return lost(p, v, "it is no row of the stack");
 	if (at->n == MAX_NEST)
 		return lost(p, v, "repeats are nested too deep");
-	at->depth[at->n] = depth_of(r->home);
+	at->depth[at->n] = row_counter(p, r, at->region);
 	at->stride[at->n++] = bytes;
 	return true;
 }
@@ -129,6 +135,7 @@ static bool place_in_buffer(struct placing *p, const struct value *v, const char
 	if (!b || b->off < 0 || !same_layout(v, b->nd, b->d, b->store.on, b->dt))
 		return lost(p, v, "its layout is not that of the buffer");
 	at->base = b->off;
+	at->region = buffer_region(p, b);
 	return true;
 }
 
@@ -139,7 +146,7 @@ static bool place_target(struct placing *p, const struct value *v, struct loc *a
 
 	if (to && to->code == OP_WAIT) /* it is sent where what the wait makes of it is sent */
 		return v->def->nout == to->nout && place_target(p, to->out[v->no], at);
-	if (to && to->code == OP_ACCUMULATE && p->m->micro > 1) {
+	if (to && to->code == OP_ACCUMULATE && sums_in_step(p->m)) {
 		const struct value *o = to->out[0];
 
 		if (!same_layout(v, o->nd, o->d, o->sh.on, o->dt))
@@ -152,11 +159,14 @@ static bool place_target(struct placing *p, const struct value *v, struct loc *a
 			continue;
 		if ((int64_t)k < r->at.ncarry)
 			return place_arg(p, v->home->args.at[k], at);
-		if (!is_row(v, r->out[k], r->at.dim))
+		if (!is_row(p->m, v, r->out[k], r->at.dim))
 			continue;
-		if (p->m->micro > 1 && adds_up(r, k))
+		if (sums_in_step(p->m) && adds_up(r, k))
 			at->adds = true;
-		return place_value(p, r->out[k], at) && step_row(p, v, r, r->out[k], at);
+		if (!place_value(p, r->out[k], at) || !step_row(p, v, r, r->out[k], at))
+			return false;
+		at->rows = p->r->at.at[at->region].dim != NODIM;
+		return true;
 	}
 	if (to && to->code == OP_WRITE)
 		return place_in_buffer(p, v, to->at.buf, at);
@@ -182,6 +192,7 @@ static bool resolve(struct placing *p, const struct value *v, struct loc *at)
 
 	if (v->off >= 0) {
 		at->base = v->off;
+		at->region = p->r->of[v->id];
 		return !v->def || !HAS(v->def, ahead) || take_turns(p, v, at);
 	}
 	if (!v->def)
@@ -192,7 +203,7 @@ static bool resolve(struct placing *p, const struct value *v, struct loc *at)
 	case OP_READ:
 		return place_in_buffer(p, v, v->def->at.buf, at);
 	case OP_ACCUMULATE:
-		if (p->m->micro > 1)
+		if (sums_in_step(p->m))
 			return place_target(p, v, at);
 		/* fall through */
 	case OP_WAIT:
@@ -240,6 +251,10 @@ bool place_checked(struct placing *p, const struct value *v, struct loc *at)
 		return false;
 	if (!safe_bytes(p->m, v, &bytes) || __builtin_add_overflow(at->base, bytes, &high))
 		return lost(p, v, "it is too large");
+	if (at->region < 0 || at->base < 0 || at->base % 64)
+		return lost(p, v, "it lies outside the arena");
+	if (pipe_axis(p->m) >= 0) /* regions are as large as what lies in them */
+		return true;
 	for (int i = 0; i < at->n; i++) {
 		int64_t trips = trips_at(p, v, at->depth[i]), more;
 
@@ -247,7 +262,7 @@ bool place_checked(struct placing *p, const struct value *v, struct loc *at)
 		    __builtin_add_overflow(high, more, &high))
 			return lost(p, v, "it lies outside its repeat");
 	}
-	if (at->base < 0 || at->base % 64 || high > p->m->arena)
+	if (high > p->m->arena)
 		return lost(p, v, "it lies outside the arena");
 	return true;
 }

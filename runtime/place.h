@@ -5,12 +5,15 @@
 
 struct placing {
 	const struct module *m;
+	const struct regions *r;
 	struct diag *d;
 	int hops;
 };
 
 void note_targets(struct block *block); /* sets aux of all values; before the others */
 bool place_value(struct placing *p, const struct value *v, struct loc *at);
+int buffer_region(const struct placing *p, const struct buffer *b);
+int row_counter(const struct placing *p, const struct op *repeat, int region); /* which of a rank's counts rows */
 bool place_checked(struct placing *p, const struct value *v, struct loc *at); /* and within the arena */
 int depth_of(const struct block *block);
 bool adds_up(const struct op *r, uint32_t k); /* result k is a stack summed over the microbatches */

@@ -182,7 +182,7 @@ static bool check_block(struct placing *p, const struct block *block)
 
 static bool check_places(struct module *m, struct diag *d)
 {
-	struct placing p = { .m = m, .d = d };
+	struct placing p = { .m = m, .r = regions_of(m->mem, m), .d = d };
 
 	if (m->arena < 0 || m->workspace < 0 || m->micro < 1)
 		return diag_error(d, nowhere, "the plan has no arena, or no microbatches");

@@ -14,6 +14,7 @@ struct lowering {
 	int kernel;  /* the next one's number in kernels.sig */
 	bool eval;
 	bool eager;  /* test only: PTC_TEST_EAGER carries out at the start what may be waited for later */
+	int64_t where;
 };
 
 /* -- copies -- */
@@ -45,7 +46,7 @@ static void mover_init(const struct module *m, struct mover *x, const struct val
 
 static bool same_loc(const struct loc *a, const struct loc *b)
 {
-	if (a->base != b->base || a->n != b->n)
+	if (a->region != b->region || a->base != b->base || a->n != b->n)
 		return false;
 	for (int i = 0; i < a->n; i++)
 		if (a->depth[i] != b->depth[i] || a->stride[i] != b->stride[i])
@@ -60,7 +61,7 @@ static bool odd(struct lowering *l, const struct op *op, const char *what)
 
 static struct instr *emit(struct lowering *l, enum icode code, const struct op *op)
 {
-	PUSH(l->rt->mem, &l->to->code, ((struct instr){ .code = code, .op = op, .eval = l->eval }));
+	PUSH(l->rt->mem, &l->to->code, ((struct instr){ .code = code, .op = op, .eval = l->eval, .where = l->where }));
 	return &l->to->code.at[l->to->code.n - 1];
 }
 
@@ -127,6 +128,7 @@ static bool lower_read(struct lowering *l, const struct op *op)
 	mover_init(l->m, &mv->m, v, NODIM, v, &bv);
 	mv->to = at;
 	mv->from.base = b->off;
+	mv->from.region = buffer_region(&l->placing, b);
 	return true;
 }
 
@@ -141,6 +143,7 @@ static bool lower_write(struct lowering *l, const struct op *op)
 	struct value bv = buffer_value(b);
 
 	to.base = b->off;
+	to.region = buffer_region(&l->placing, b);
 	if (!covers(v, &bv))
 		return odd(l, op, "the dims are not the buffer's");
 	for (int i = 0; i < v->nd; i++)
@@ -242,10 +245,18 @@ static bool lower_accumulate(struct lowering *l, const struct op *op)
 	struct move *mv = emit_move(l, op);
 
 	mover_init(l->m, &mv->m, out, NODIM, out, in);
-	mv->m.mode = l->m->micro > 1 ? MODE_ADD : MODE_COPY;
+	mv->m.mode = sums_in_step(l->m) ? MODE_ADD : MODE_COPY;
 	mv->to = at;
 	mv->from = from;
 	return true;
+}
+
+/* A group over the pipeline's axis is of the stages that run the op. */
+static int64_t group_where(struct lowering *l, const struct op *op)
+{
+	int axis = pipe_axis(l->m);
+
+	return axis >= 0 && (axes_bits(&op->at.axes) >> axis & 1) && HAS(op, where) ? op->at.where : 0;
 }
 
 static struct loc *locs(struct lowering *l, const struct op *op)
@@ -274,6 +285,8 @@ static bool lower_cut(struct lowering *l, const struct op *op, const struct loc 
 		mv->m.mode = MODE_FILL;
 		mv->m.axes = axes_bits(&op->at.axes);
 		mv->m.fill = HAS(op, max) && op->at.max ? -INFINITY : 0;
+		mv->m.from = HAS(op, from) ? op->at.from : 0;
+		mv->m.from_all = HAS(op, form) && op->at.form;
 		return true;
 	}
 	int i = dim_pos(out, op->at.dim);
@@ -290,7 +303,7 @@ static bool emit_comm(struct lowering *l, const struct op *op, struct loc *at)
 	struct instr *i = emit(l, I_COMM, op);
 
 	i->at = at;
-	axes_set(l->rt, axes_bits(&op->at.axes));
+	i->group = group_kind(l->rt, axes_bits(&op->at.axes), group_where(l, op));
 	i->no = (int)l->rt->comms.n;
 	i->ahead = l->eager && HAS(op, ahead);
 	PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
@@ -593,9 +606,9 @@ static bool lower_attention(struct lowering *l, const struct op *op)
 	if (axes_bits(&a->col_on) != (a->ring | a->apart))
 		return odd(l, op, "its keys are not split over its axes");
 	if (a->ring)
-		axes_set(l->rt, a->ring);
+		group_kind(l->rt, a->ring, 0);
 	if (a->apart)
-		axes_set(l->rt, a->apart);
+		group_kind(l->rt, a->apart, 0);
 	i->no = (int)l->rt->comms.n;
 	if (comm_elements(l->m, op) > 0)
 		PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
@@ -645,7 +658,6 @@ static bool row_move(struct lowering *l, const struct op *r, const struct value 
 		     bool out, struct move *mv)
 {
 	struct loc row, mine;
-	int depth = depth_of(r->home);
 
 	if (whole->nd != v->nd + 1 || !has_dim(whole, r->at.dim) || !place(l, v, &mine) || !place(l, whole, &row))
 		return odd(l, r, "a value does not fit its stack");
@@ -654,7 +666,7 @@ static bool row_move(struct lowering *l, const struct op *r, const struct value 
 			return odd(l, r, "a value does not fit its stack");
 	if (row.n == MAX_NEST)
 		return odd(l, r, "too deep");
-	row.depth[row.n] = depth;
+	row.depth[row.n] = row_counter(&l->placing, r, row.region);
 	row.stride[row.n++] = stride_in(l->m, whole, r->at.dim) * dtype_bytes(whole->dt);
 	mover_init(l->m, &mv->m, v, NODIM, out ? whole : v, out ? v : whole);
 	mv->to = out ? row : mine;
@@ -666,7 +678,8 @@ static bool stack_one(struct lowering *l, const struct op *r, uint32_t k, struct
 {
 	if (!row_move(l, r, r->body->yields.at[k], r->out[k], true, mv))
 		return false;
-	mv->m.mode = l->m->micro > 1 && adds_up(r, k) ? MODE_ADD : MODE_COPY;
+	mv->m.mode = sums_in_step(l->m) && adds_up(r, k) ? MODE_ADD : MODE_COPY;
+	mv->to.rows = l->placing.r->at.at[mv->to.region].dim != NODIM;
 	*needed = !same_loc(&mv->to, &mv->from);
 	return true;
 }
@@ -711,7 +724,11 @@ static bool lower_carry(struct lowering *l, const struct op *r, struct loop *x)
 		if (!place(l, o, &mv.to) || !place(l, r->in[k], &mv.from) || !covers(r->in[k], o) || !covers(y, o))
 			return odd(l, r, "a carried value changes its dims");
 		mover_init(l->m, &mv.m, o, NODIM, o, r->in[k]);
-		if (!same_loc(&mv.to, &mv.from))
+		bool own = x->staged && HAS(r, local) && k < 63 && (r->at.local >> k & 1);
+
+		if (!same_loc(&mv.to, &mv.from) && x->staged && !own)
+			PUSH(l->rt->mem, &x->entry, mv);
+		else if (!same_loc(&mv.to, &mv.from))
 			PUSH(l->rt->mem, &x->before, mv);
 		if (!place(l, y, &mv.from))
 			return false;
@@ -752,6 +769,8 @@ static bool lower_repeat(struct lowering *l, const struct op *op)
 	struct prog *to = l->to;
 
 	x->trips = dim_size(l->m, op->at.dim);
+	x->dim = op->at.dim;
+	x->staged = !op->home->owner && pipe_axis(l->m) >= 0 && is_staged(l->m, op->at.dim);
 	x->reverse = HAS(op, reverse) && op->at.reverse;
 	x->depth = depth_of(op->home);
 	if (x->depth >= MAX_NEST)
@@ -804,9 +823,16 @@ static bool lower_op(struct lowering *l, const struct op *op)
 static bool lower_block(struct lowering *l, const struct block *block, struct prog *to)
 {
 	for (const struct op *op = block->first; op; op = op->next) {
-		l->to = block->owner ? to : &l->rt->prog[op->phase];
+		bool micro = op->phase == FORWARD || op->phase == BACKWARD;
+		int last = l->rt->layouts ? 2 * (int)l->m->pipe.loops.n : 0;
+
+		if (!block->owner && micro && op_place(op) > last)
+			return odd(l, op, "its place is beyond the pipeline");
+		l->to = block->owner ? to : &l->rt->prog[op->phase][micro && l->rt->layouts ? op_place(op) : 0];
 		if (!block->owner)
 			l->eval = op->mark;
+		if (!block->owner)
+			l->where = !micro && l->rt->layouts && HAS(op, where) ? op->at.where : 0;
 		if (!lower_op(l, op) || !stack_results(l, op))
 			return false;
 	}
@@ -860,9 +886,11 @@ static bool is_eager(void)
 
 bool program_build(struct runtime *rt, struct diag *d)
 {
-	struct lowering l = { .rt = rt, .m = rt->m, .d = d, .placing = { .m = rt->m, .d = d },
+	struct lowering l = { .rt = rt, .m = rt->m, .d = d, .placing = { .m = rt->m, .r = rt->regions, .d = d },
 			      .eager = is_eager() };
 
+	for (int i = 0; i < NPHASE; i++)
+		rt->prog[i] = NEWN(rt->mem, struct prog, 2 * rt->m->pipe.loops.n + 1);
 	note_targets(&rt->m->top);
 	mark_eval(&rt->m->top);
 	return lower_block(&l, &rt->m->top, NULL);

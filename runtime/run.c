@@ -134,7 +134,7 @@ static void print_summary(struct run *x, struct arena *mem)
 		printf("%s%lld", i ? "," : "", (long long)rt_peak_bytes(x->rt, i));
 	printf("],\"predicted_peak_bytes\":[");
 	for (int64_t i = 0; i < x->rt->nrank; i++)
-		printf("%s%lld", i ? "," : "", (long long)(m->arena + m->workspace));
+		printf("%s%lld", i ? "," : "", (long long)(m->workspace + (x->rt->layouts ? m->pipe.arena.at[x->rt->rank[i].stage] : m->arena)));
 	printf("],\"comm\":[");
 	for (int i = 0; i < n; i++)
 		printf("%s{\"op\":\"%s\",\"axis\":\"%s\",\"count\":%.15g,\"bytes\":%.15g}", i ? "," : "", t[i].op, t[i].axis,

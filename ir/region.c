@@ -1,0 +1,300 @@
+/* ir/region.c - which region a value lies in, and which values pass from chunk to chunk. */
+#include "ir/region.h"
+
+int64_t round_up(int64_t n)
+{
+	return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+int op_place(const struct op *op)
+{
+	return HAS(op, where) && op->at.where ? __builtin_ctzll((uint64_t)op->at.where) : 0;
+}
+
+bool sums_in_step(const struct module *m)
+{
+	return m->micro > 1 || pipe_axis(m) >= 0;
+}
+
+bool holds_buffer(const struct module *m, const struct buffer *b, int stage)
+{
+	return b->role != B_INPUT && (!b->where || pipe_axis(m) < 0 || (pipe_places(m, stage) & b->where));
+}
+
+/* -- who reads what -- */
+
+struct readers {
+	int64_t fore, back; /* places */
+	bool late;          /* the epilogue */
+};
+
+struct building {
+	const struct module *m;
+	struct arena *mem;
+	struct regions *r;
+	struct readers *by; /* of roots, by id */
+};
+
+static void find_roots(struct building *b)
+{
+	for (const struct op *op = b->m->top.first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nout; i++) {
+			const struct value *v = op->out[i];
+			const struct buffer *buf = op->code == OP_READ ? find_buffer(b->m, op->at.buf) : NULL;
+
+			b->r->root[v->id] = is_alias(b->m, op) ? b->r->root[op->in[op->code == OP_WAIT ? i : 0]->id] : v;
+			if (buf && buf->role != B_INPUT && same_layout(v, buf->nd, buf->d, buf->store.on, buf->dt))
+				b->r->root[v->id] = NULL;
+		}
+}
+
+static void read_at(struct building *b, const struct op *op, const struct value *in)
+{
+	const struct value *v = b->r->root[in->id];
+	struct readers *x = v ? &b->by[v->id] : NULL;
+
+	if (!x)
+		return;
+	if (op->phase == FORWARD)
+		x->fore |= 1ll << op_place(op);
+	else if (op->phase == BACKWARD)
+		x->back |= 1ll << op_place(op);
+	else if (op->phase == EPILOGUE)
+		x->late = true;
+}
+
+/* A collective reads its operands until it is waited for. */
+static void find_readers(struct building *b)
+{
+	for (const struct op *op = b->m->top.first; op; op = op->next) {
+		const struct op *start = op->code == OP_WAIT ? op->in[0]->def : NULL;
+
+		for (uint32_t i = 0; i < op->nin; i++)
+			read_at(b, op, op->in[i]);
+		for (uint32_t i = 0; start && i < start->nin; i++)
+			read_at(b, op, start->in[i]);
+	}
+}
+
+/* -- regions -- */
+
+static bool same_region(const struct region *a, const struct region *b)
+{
+	return a->kind == b->kind && a->phase == b->phase && a->place == b->place && a->where == b->where &&
+	       a->dim == b->dim && a->v == b->v;
+}
+
+static int find_region(struct building *b, const struct region *x)
+{
+	for (uint32_t i = 0; i < b->r->at.n; i++)
+		if (same_region(&b->r->at.at[i], x))
+			return (int)i;
+	PUSH(b->mem, &b->r->at, *x);
+	return (int)b->r->at.n - 1;
+}
+
+/* The dim along which it has rows on each stage that are whole there. */
+static dimid rows_of(const struct module *m, int nd, const dimid *d, const struct axes *on)
+{
+	return nd && is_staged(m, d[0]) && on[0].n == 1 ? d[0] : NODIM;
+}
+
+static int step_region(struct building *b, int64_t where, int nd, const dimid *d, const struct axes *on)
+{
+	return find_region(b, &(struct region){ .kind = RG_STEP, .where = where, .dim = rows_of(b->m, nd, d, on) });
+}
+
+static int work_region(struct building *b, const struct op *op)
+{
+	if (op->phase == PROLOGUE || op->phase == EPILOGUE)
+		return find_region(b, &(struct region){ .kind = RG_ONCE, .phase = op->phase, .dim = NODIM });
+	return find_region(b, &(struct region){ .kind = RG_WORK, .phase = op->phase, .place = op_place(op), .dim = NODIM });
+}
+
+static bool is_carried(const struct module *m, const struct value *v)
+{
+	const struct op *op = v->def;
+
+	return op->code == OP_REPEAT && is_staged(m, op->at.dim) && v->no < op->at.ncarry &&
+	       !(HAS(op, local) && v->no < 63 && (op->at.local >> v->no & 1));
+}
+
+/* A value of FORWARD or BACKWARD. */
+static int micro_region(struct building *b, const struct value *v)
+{
+	const struct op *op = v->def;
+	struct readers x = b->by[v->id];
+	int place = op_place(op);
+	int64_t mine = 1ll << place, others = (x.fore | x.back) & ~mine;
+	bool fore = op->phase == FORWARD, carried = is_carried(b->m, v);
+
+	if (op->code == OP_ACCUMULATE || x.late)
+		return step_region(b, mine, v->nd, v->d, v->sh.on);
+	if (op->code == OP_REPEAT && is_staged(b->m, op->at.dim) && v->no >= op->at.ncarry)
+		return find_region(b, &(struct region){ .kind = RG_STASH, .phase = op->phase, .place = place,
+							.dim = rows_of(b->m, v->nd, v->d, v->sh.on) });
+	if (carried || others)
+		return find_region(b, &(struct region){ .kind = RG_KEPT, .phase = op->phase, .place = place, .dim = NODIM,
+							.v = v, .carried = carried, .fore = x.fore, .back = x.back });
+	if (fore && x.back)
+		return find_region(b, &(struct region){ .kind = RG_STASH, .phase = FORWARD, .place = place, .dim = NODIM });
+	return work_region(b, op);
+}
+
+static int top_region(struct building *b, const struct value *v)
+{
+	const struct op *op = v->def;
+	const struct readers *x = &b->by[v->id];
+
+	if (op->phase == FORWARD || op->phase == BACKWARD)
+		return micro_region(b, v);
+	if (op->phase == PROLOGUE && (x->fore || x->back || x->late))
+		return step_region(b, HAS(op, where) ? op->at.where : 0, v->nd, v->d, v->sh.on);
+	return work_region(b, op);
+}
+
+static void fill_body(struct regions *r, const struct block *block, int region)
+{
+	for (uint32_t i = 0; i < block->args.n; i++)
+		r->of[block->args.at[i]->id] = region;
+	for (const struct op *op = block->first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nout; i++)
+			r->of[op->out[i]->id] = region;
+		if (op->code == OP_REPEAT)
+			fill_body(r, op->body, region);
+	}
+}
+
+static void fill_piped(struct building *b)
+{
+	const struct module *m = b->m;
+
+	find_roots(b);
+	find_readers(b);
+	for (uint32_t i = 0; i < m->bufs.n; i++) {
+		const struct buffer *buf = m->bufs.at[i];
+
+		b->r->buf[i] = buf->role == B_INPUT ? -1 : step_region(b, buf->where, buf->nd, buf->d, buf->store.on);
+	}
+	for (const struct op *op = m->top.first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nout; i++)
+			b->r->of[op->out[i]->id] = b->r->root[op->out[i]->id] == op->out[i] ? top_region(b, op->out[i]) : -1;
+		if (op->code == OP_REPEAT)
+			fill_body(b->r, op->body, work_region(b, op));
+	}
+}
+
+struct regions *regions_of(struct arena *mem, const struct module *m)
+{
+	struct regions *r = NEW(mem, struct regions);
+	struct building b = { m, mem, r, NEWN(mem, struct readers, m->next_id + 1) };
+
+	r->of = NEWN(mem, int, m->next_id + 1);
+	r->buf = NEWN(mem, int, m->bufs.n + 1);
+	r->root = NEWN(mem, const struct value *, m->next_id + 1);
+	if (pipe_axis(m) >= 0)
+		fill_piped(&b);
+	else
+		PUSH(mem, &r->at, ((struct region){ .kind = RG_ALL, .dim = NODIM }));
+	return r;
+}
+
+/* -- sizes -- */
+
+static void reach(struct regions *r, const struct module *m, const struct value *v)
+{
+	int no = r->of[v->id];
+	struct region *x = v->off >= 0 && no >= 0 ? &r->at.at[no] : NULL;
+	int64_t bytes = x ? local_bytes(m, v) : 0;
+
+	if (!x)
+		return;
+	if (x->dim != NODIM && cap_of(m, x->dim, &v->sh.on[0]))
+		bytes /= cap_of(m, x->dim, &v->sh.on[0]);
+	bytes = round_up(bytes) * (v->def && HAS(v->def, ahead) ? 2 : 1) + v->off;
+	x->bytes = bytes > x->bytes ? bytes : x->bytes;
+}
+
+static void reach_block(struct regions *r, const struct module *m, const struct block *block)
+{
+	for (uint32_t i = 0; i < block->args.n; i++)
+		reach(r, m, block->args.at[i]);
+	for (const struct op *op = block->first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nout; i++)
+			reach(r, m, op->out[i]);
+		if (op->code == OP_REPEAT)
+			reach_block(r, m, op->body);
+	}
+}
+
+void regions_measure(struct regions *r, const struct module *m)
+{
+	for (uint32_t i = 0; i < r->at.n; i++)
+		r->at.at[i].bytes = 0;
+	for (uint32_t i = 0; i < m->bufs.n; i++) {
+		const struct buffer *b = m->bufs.at[i];
+		struct value v = { .dt = b->dt, .nd = b->nd, .sh = b->store, .off = b->off, .id = m->next_id };
+
+		memcpy(v.d, b->d, sizeof v.d);
+		r->of[m->next_id] = r->buf[i];
+		reach(r, m, &v);
+	}
+	reach_block(r, m, &m->top);
+}
+
+/* -- what passes between chunks -- */
+
+static int first_chunk(const struct module *m, int place)
+{
+	int g = 0;
+
+	while (g + 1 < pipe_chunks(m) && !pipe_runs(m, g, place))
+		g++;
+	return g;
+}
+
+static int last_chunk(const struct module *m, int place)
+{
+	int g = pipe_chunks(m) - 1;
+
+	while (g > 0 && !pipe_runs(m, g, place))
+		g--;
+	return g;
+}
+
+static bool runs_one(const struct module *m, int g, int64_t places)
+{
+	for (int p = 0; p <= 2 * (int)m->pipe.loops.n; p++)
+		if ((places >> p & 1) && pipe_runs(m, g, p))
+			return true;
+	return false;
+}
+
+bool region_in_message(const struct module *m, const struct region *x, int g, enum phase phase)
+{
+	int64_t readers = x->fore | x->back | (x->carried ? 1ll << x->place : 0);
+
+	if (x->kind != RG_KEPT || x->phase != phase)
+		return false;
+	if (phase == FORWARD && first_chunk(m, x->place) <= g)
+		for (int k = g + 1; k < pipe_chunks(m); k++)
+			if (runs_one(m, k, readers))
+				return true;
+	if (phase == BACKWARD && last_chunk(m, x->place) >= g)
+		for (int k = g - 1; k >= 0; k--)
+			if (runs_one(m, k, readers))
+				return true;
+	return false;
+}
+
+struct message message_of(struct arena *mem, const struct module *m, const struct regions *r, int g, enum phase phase)
+{
+	struct message x = { 0 };
+
+	for (uint32_t i = 0; i < r->at.n; i++)
+		if (region_in_message(m, &r->at.at[i], g, phase)) {
+			PUSH(mem, &x.regions, (int)i);
+			x.bytes += r->at.at[i].bytes;
+		}
+	return x;
+}

@@ -1,0 +1,62 @@
+/* ir/region.h - regions: what lies together in a rank's arena, and what passes between chunks.
+ *
+ * Offsets of values and buffers are relative to a region. A program without a pipeline has one, at the
+ * beginning of the arena. With a pipeline a region follows from where a value is made and read; where it
+ * lies differs from stage to stage and from one microbatch to the next: ir/layout.h. */
+#ifndef PTC_REGION_H
+#define PTC_REGION_H
+#include "ir/ir.h"
+
+enum { ALIGN = 64 };
+
+enum region_kind {
+	RG_ALL,   /* the one of a program without a pipeline */
+	RG_STEP,  /* lives as long as the step, on stages that run one of the places in where (0: all) */
+	RG_ONCE,  /* workspace of PROLOGUE or EPILOGUE */
+	RG_WORK,  /* workspace of FORWARD or BACKWARD at a place */
+	RG_STASH, /* made and read at one place, of one chunk and microbatch, from FORWARD to BACKWARD */
+	RG_KEPT   /* one value that is read at other places than its own: it travels along the chain */
+};
+
+struct region {
+	enum region_kind kind;
+	enum phase phase;
+	int place;
+	int64_t where;
+	dimid dim;             /* a row for each iteration that a stage or a chunk has; NODIM: just one */
+	const struct value *v; /* kept */
+	bool carried;          /* kept: each chunk of the repeat goes on with what the one before made */
+	int64_t fore, back;    /* kept: places that read it in FORWARD, in BACKWARD */
+	int64_t bytes;         /* of a row */
+};
+
+struct regions {
+	VEC(struct region) at;
+	int *of;               /* region of a value that has a place of its own, by id; values of bodies too */
+	int *buf;              /* of a buffer, by number */
+	const struct value **root; /* by id: whose storage a value of the top block lies in; NULL: a buffer's */
+};
+
+/* Numbers of values are used: they must be below m->next_id and unique. */
+struct regions *regions_of(struct arena *mem, const struct module *m);
+/* Sets bytes, from the offsets of a plan. */
+void regions_measure(struct regions *r, const struct module *m);
+
+int op_place(const struct op *op);                    /* of FORWARD or BACKWARD */
+bool sums_in_step(const struct module *m);            /* is what is accumulated a buffer of the step? */
+bool holds_buffer(const struct module *m, const struct buffer *b, int stage);
+/* Kept values that go from chunk g to the next (forward) or to the one before. Their regions, in an order
+ * that both ends know. bytes: of the message. */
+struct message {
+	VEC(int) regions;
+	int64_t bytes;
+};
+struct message message_of(struct arena *mem, const struct module *m, const struct regions *r, int g, enum phase phase);
+bool region_in_message(const struct module *m, const struct region *x, int g, enum phase phase);
+int64_t round_up(int64_t n);
+
+/* -- layouts: when may one value be another's storage? -- */
+bool same_place(const struct value *a, const struct value *b);
+/* Does the result of op lie in its operand's storage? */
+bool is_alias(const struct module *m, const struct op *op);
+#endif

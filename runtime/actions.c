@@ -1,0 +1,216 @@
+/* runtime/actions.c - the program of a stage: its actions in the order of the schedule. An action takes what
+ * comes from the chunk before, runs the places that its chunk runs, and gives what goes to the next. */
+#include <stdlib.h>
+
+#include "runtime/internal.h"
+
+static const struct slot whole_arena = { 0, 1 };
+
+void begin_once(struct rank *r)
+{
+	r->slot = r->rt->layouts ? r->rt->layouts->stage[r->stage].once : &whole_arena;
+	r->chunk = -1;
+}
+
+/* -- messages -- */
+
+static int next_chunk(const struct pipe_step *s)
+{
+	return s->phase == FORWARD ? s->act.chunk + 1 : s->act.chunk - 1;
+}
+
+static int chunk_before(const struct pipe_step *s)
+{
+	return s->phase == FORWARD ? s->act.chunk - 1 : s->act.chunk + 1;
+}
+
+static bool receive(struct rank *r, const struct pipe_step *s)
+{
+	struct letter l = { s->phase, chunk_before(s), s->act.mb, s->gets->bytes };
+	const char *from = channel_take(s->from, &l);
+
+	for (uint32_t i = 0; from && i < s->gets->regions.n; i++) {
+		int no = s->gets->regions.at[i];
+		int64_t n = r->rt->regions->at.at[no].bytes;
+
+		memcpy(r->arena + s->slot[no].base, from, (size_t)n);
+		from += n;
+	}
+	if (from)
+		channel_done(s->from);
+	return from;
+}
+
+static bool give(struct rank *r, const struct pipe_step *s)
+{
+	struct letter l = { s->phase, s->act.chunk, s->act.mb, s->gives->bytes };
+	char *to = channel_room(s->to, &l);
+
+	for (uint32_t i = 0; to && i < s->gives->regions.n; i++) {
+		int no = s->gives->regions.at[i];
+		int64_t n = r->rt->regions->at.at[no].bytes;
+
+		memcpy(to, r->arena + s->slot[no].base, (size_t)n);
+		to += n;
+	}
+	if (to)
+		channel_send(s->to);
+	return to;
+}
+
+/* -- actions -- */
+
+static bool run_places(struct rank *r, const struct pipe_step *s)
+{
+	const struct module *m = r->rt->m;
+	int last = 2 * (int)m->pipe.loops.n;
+
+	for (int i = 0; i <= last; i++) {
+		int place = s->phase == FORWARD ? i : last - i;
+
+		if (!pipe_runs(m, s->act.chunk, place))
+			continue;
+		r->first = s->first >> place & 1;
+		if (!run_prog(r, &r->rt->prog[s->phase][place]))
+			return false;
+	}
+	return true;
+}
+
+static bool run_action(struct rank *r, const struct pipe_step *s)
+{
+	int time = time_axis(r->rt->m);
+
+	r->slot = s->slot;
+	r->chunk = s->act.chunk;
+	r->first_rows = s->first_rows;
+	r->mb = s->act.mb;
+	if (time >= 0)
+		r->coord[time] = s->act.mb;
+	return (!s->from || receive(r, s)) && run_places(r, s) && (!s->to || give(r, s));
+}
+
+bool run_actions(struct rank *r)
+{
+	const struct stage_layout *l = &r->rt->layouts->stage[r->stage];
+	int time = time_axis(r->rt->m);
+
+	for (uint32_t i = 0; i < l->acts.n; i++) {
+		if (!r->env.training && r->steps[i].phase == BACKWARD)
+			continue;
+		if (!run_action(r, &r->steps[i]))
+			return false;
+	}
+	if (time >= 0)
+		r->coord[time] = 0;
+	return true;
+}
+
+/* -- made ready -- */
+
+/* The rank of another stage with the same other coordinates. */
+static int64_t on_stage(const struct rank *r, int stage)
+{
+	const struct module *m = r->rt->m;
+	int64_t step = 1;
+
+	for (int i = (int)m->axes.n - 1; i > pipe_axis(m); i--)
+		step *= m->axes.at[i].time ? 1 : m->axes.at[i].size;
+	return r->no + (stage - r->stage) * step;
+}
+
+/* Where a sum over microbatches begins: places, and chunks, that the stage has not run before. */
+static void find_firsts(struct rank *r, struct pipe_step *steps, uint32_t n)
+{
+	int64_t seen[NPHASE] = { 0 };
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct pipe_step *s = &steps[i];
+
+		s->first_rows = true;
+		for (uint32_t k = 0; k < i && s->first_rows; k++)
+			s->first_rows = steps[k].phase != s->phase || steps[k].act.chunk != s->act.chunk;
+		s->first = ~seen[s->phase];
+		for (int p = 0; p <= 2 * (int)r->rt->m->pipe.loops.n; p++)
+			if (pipe_runs(r->rt->m, s->act.chunk, p))
+				seen[s->phase] |= 1ll << p;
+	}
+}
+
+/* The channel of this rank by number of its plan; it has one end here. */
+static struct channel *channel_at(const struct rank *r, int no, struct channel *const *all)
+{
+	return no < 0 ? NULL : all[(int64_t)no * r->rt->nrank + on_stage(r, r->rt->layouts->channels.at[no].to)];
+}
+
+static void make_steps(struct rank *r, struct channel *const *all)
+{
+	struct runtime *rt = r->rt;
+	const struct layouts *l = rt->layouts;
+	const struct stage_layout *st = &l->stage[r->stage];
+	struct pipe_step *steps = NEWN(rt->mem, struct pipe_step, st->acts.n + 1);
+
+	for (uint32_t i = 0; i < st->acts.n; i++) {
+		struct pipe_step *s = &steps[i];
+
+		s->act = st->acts.at[i];
+		s->phase = s->act.kind == ACT_F ? FORWARD : BACKWARD;
+		s->slot = st->act[i];
+		const struct message *of = s->phase == FORWARD ? l->fore : l->back;
+		int before = chunk_before(s), after = next_chunk(s), chunks = pipe_chunks(rt->m);
+
+		if (before >= 0 && before < chunks && of[before].regions.n) {
+			s->gets = &of[before];
+			s->from = channel_at(r, channel_find(l, pipe_stage(rt->m, before), r->stage, s->phase), all);
+		}
+		if (after >= 0 && after < chunks && of[s->act.chunk].regions.n) {
+			s->gives = &of[s->act.chunk];
+			s->to = channel_at(r, channel_find(l, r->stage, pipe_stage(rt->m, after), s->phase), all);
+		}
+	}
+	find_firsts(r, steps, st->acts.n);
+	r->steps = steps;
+}
+
+/* all: by number in the plan, then by receiving rank. */
+static bool open_channels(struct runtime *rt, struct channel **all)
+{
+	for (uint32_t i = 0; i < rt->layouts->channels.n; i++) {
+		const struct channel_plan *c = &rt->layouts->channels.at[i];
+
+		for (int64_t k = 0; k < rt->nrank; k++) {
+			struct rank *to = &rt->rank[k];
+
+			if (to->stage != c->to)
+				continue;
+			int64_t from = on_stage(to, c->from);
+			struct channel *ch = channel_open(rt->comm, from, k, c->buffers, c->bytes,
+							  c->from == c->to ? NULL : rt->rank[from].arena + c->out,
+							  to->arena + c->in);
+			if (!ch)
+				return false;
+			PUSH(rt->mem, &rt->channels, ch);
+			all[i * rt->nrank + k] = ch;
+		}
+	}
+	return true;
+}
+
+bool actions_open(struct runtime *rt, struct diag *d)
+{
+	if (!rt->layouts)
+		return true;
+	struct channel **all = NEWN(rt->mem, struct channel *, rt->layouts->channels.n * rt->nrank + 1);
+
+	if (!open_channels(rt, all))
+		return diag_error(d, (struct span){ 0 }, "no memory for messages between stages");
+	for (int64_t i = 0; i < rt->nrank; i++)
+		make_steps(&rt->rank[i], all);
+	return true;
+}
+
+void actions_close(struct runtime *rt)
+{
+	for (uint32_t i = 0; i < rt->channels.n; i++)
+		channel_close(rt->channels.at[i]);
+}
