@@ -1,0 +1,76 @@
+#!/bin/sh
+# Pipelines compute the step of one rank: `ptc check` over models, orders, stages, chunks and microbatches,
+# with tensor and data parallelism. A line of the table: model, order, mesh, arrows ("-" none), settings.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib.sh
+
+# The dims, small, and the repeats of each model. The plans of the files of tests/equiv are not wanted.
+case_of() {
+	head='heads, ff, vocab -> tp' loops=layers
+	case $1 in
+	gpt) size=batch=12,layers=7 ;;
+	llama) size=batch=12,layers=7 head='kv, group, ff, vocab -> tp' ;;
+	mixtral)
+		size=batch=12,seq=8,vocab=16,embed=8,layers=7,kv=2,group=2,head=4,ff=6,experts=4
+		head='kv, group, ff, vocab -> tp'
+		;;
+	t5)
+		size=batch=12,src=6,dst=8,vocab=16,embed=8,enc=4,dec=4,heads=2,head=4,ff=6,buckets=8
+		loops='enc, dec'
+		;;
+	esac
+	file=examples/$1.pdsl
+	[ -f "tests/equiv/$1.pdsl" ] && file=tests/equiv/$1.pdsl
+}
+
+write_case() {
+	sed -e '/^plan/,$d' -e "s,\"../../examples/lib,\"$PWD/examples/lib," -e "s,include \"lib,include \"$PWD/examples/lib," "$file"
+	echo 'plan {'
+	echo "	mesh ${3}"
+	echo '	batch -> dp'
+	echo "	$head"
+	echo "	$loops -> pp"
+	[ "$4" = - ] || echo "	$4" | tr ';_' '\n '
+	echo "	pipeline $2" | tr '_' ' ' | sed 's/zb h1/zb_h1/; s/zb v/zb_v/'
+	echo '}'
+}
+
+while read -r model order mesh arrows sets; do
+	case $model in
+	'' | '#'*) continue ;;
+	esac
+	case_of "$model"
+	name="$model $order $mesh $arrows $sets"
+	write_case "$model" "$order" "$(echo "pp=1,dp=1,tp=1,$mesh" | awk -F, '{
+		for (i = 1; i <= NF; i++) { split($i, x, "="); n[x[1]] = x[2] }
+		print "pp = " n["pp"] ", dp = " n["dp"] ", tp = " n["tp"] }')" "$arrows" >"$TMP/case.pdsl"
+	if expect "$name" 0 timeout 120 "$PTC" check "$TMP/case.pdsl" --set "$size${sets:+,$sets}"; then
+		ok "$name"
+	fi
+done <<TABLE
+gpt     1f1b     pp=2 - microbatches=1
+gpt     1f1b     pp=2 - microbatches=3
+gpt     gpipe    pp=2 - microbatches=2
+gpt     gpipe    pp=3 - microbatches=4
+gpt     1f1b     pp=3 - microbatches=6
+gpt     1f1b     pp=4 - microbatches=2
+gpt     zb_h1    pp=2 - microbatches=4
+gpt     zb_v     pp=2 - microbatches=3
+gpt     zb_v     pp=3 - microbatches=6
+gpt     interleaved,_chunks_=_2 pp=2 - microbatches=3
+gpt     interleaved,_chunks_=_2 pp=3 - microbatches=4
+gpt     interleaved,_chunks_=_3 pp=2 - microbatches=1
+gpt     1f1b     pp=2,tp=2 - microbatches=2
+gpt     1f1b     pp=2,dp=2,tp=2 seq_->_tp;optimizer_->_dp microbatches=2
+gpt     1f1b     pp=2,dp=2 params_->_dp microbatches=3
+llama   1f1b     pp=2,dp=2 grads_->_dp microbatches=2
+llama   interleaved,_chunks_=_2 pp=2,tp=2 seq_->_tp microbatches=2
+llama   zb_v     pp=2,dp=2 params_->_dp microbatches=2
+t5      1f1b     pp=2 - microbatches=2
+t5      1f1b     pp=3 - microbatches=4
+t5      interleaved,_chunks_=_2 pp=2 - microbatches=3
+t5      zb_v     pp=2,tp=2 optimizer_->_dp microbatches=4
+mixtral 1f1b     pp=2 - microbatches=2
+mixtral interleaved,_chunks_=_2 pp=2,dp=2 optimizer_->_dp microbatches=3
+TABLE
+finish
