@@ -277,7 +277,7 @@ static void lay_stage(struct laying *l)
 	lay_channels(l);
 	for (uint32_t a = 0; a < to->acts.n; a++)
 		lay_action(l, a, partner[a]);
-	to->arena = pack(l->mem, l->pieces.at, l->pieces.n, last_tick(l));
+	to->arena = pack_tight(l->mem, l->pieces.at, l->pieces.n, last_tick(l));
 	to->live = most_live(l->mem, l->pieces.at, l->pieces.n, last_tick(l));
 	for (uint32_t i = 0; i < l->pieces.n; i++)
 		*l->bases.at[i] = l->pieces.at[i]->off;

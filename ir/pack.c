@@ -75,7 +75,8 @@ static void loads(struct arena *mem, struct packed **at, uint32_t count, int64_t
 	}
 }
 
-enum { MANY = 1500 }; /* pieces: from here on only the order that is fast is tried */
+enum { MANY = 1500 };            /* pieces: from here on only the order that is fast is tried */
+enum { ROUNDS = 128, FRESH = 32 }; /* of mending an order; after so many with another */
 
 /* Pieces that end before `start` are out of the way for good. */
 static uint32_t drop_ended(struct packed **by_off, uint32_t n, int64_t start)
@@ -137,35 +138,93 @@ int64_t most_live(struct arena *mem, struct packed **at, uint32_t count, int64_t
 	return most;
 }
 
+/* Places in order; keeps offsets in best_off if nothing was lower so far. */
+struct trial {
+	struct packed **at, **order, **by_off;
+	int64_t *best_off, best;
+	uint32_t count;
+};
+
+static int64_t try_order(struct trial *t, bool in_time)
+{
+	int64_t height = fit(t->order, t->count, t->by_off, in_time);
+
+	if (height < t->best)
+		for (uint32_t i = 0; i < t->count; i++)
+			t->best_off[i] = t->at[i]->off;
+	t->best = height < t->best ? height : t->best;
+	return height;
+}
+
+static void begin_trials(struct arena *mem, struct trial *t, struct packed **at, uint32_t count)
+{
+	*t = (struct trial){ at, NEWN(mem, struct packed *, count + 1), NEWN(mem, struct packed *, count + 1),
+			     NEWN(mem, int64_t, count + 1), INT64_MAX, count };
+	for (uint32_t i = 0; i < count; i++) {
+		at[i]->no = i;
+		t->order[i] = at[i];
+	}
+}
+
+static int64_t end_trials(struct trial *t)
+{
+	for (uint32_t i = 0; i < t->count; i++)
+		t->at[i]->off = t->best_off[i];
+	return t->count ? t->best : 0;
+}
+
 /* The best of several orders. */
-int64_t pack(struct arena *mem, struct packed **at, uint32_t count, int64_t n)
+static void try_orders(struct arena *mem, struct trial *t, int64_t n)
 {
 	static int (*const orders[])(const void *, const void *) = { by_size_time, by_size, by_load, by_start, by_time };
-	struct packed **by_off = NEWN(mem, struct packed *, count + 1);
-	int64_t *best_off = NEWN(mem, int64_t, count + 1), best = INT64_MAX;
-	struct packed **order = NEWN(mem, struct packed *, count + 1);
 
-	for (uint32_t i = 0; i < count; i++)
-		at[i]->no = i;
-	if (count <= MANY)
-		loads(mem, at, count, n);
+	if (t->count <= MANY)
+		loads(mem, t->at, t->count, n);
 	for (size_t o = 0; o < LEN(orders); o++) {
 		bool in_time = orders[o] == by_start;
 
-		if (count > MANY && !in_time)
+		if (t->count > MANY && !in_time)
 			continue;
-		if (count)
-			memcpy(order, at, count * sizeof *order);
-		qsort(order, count, sizeof *order, orders[o]);
-		int64_t height = fit(order, count, by_off, in_time);
-
-		if (height >= best)
-			continue;
-		best = height;
-		for (uint32_t i = 0; i < count; i++)
-			best_off[i] = at[i]->off;
+		qsort(t->order, t->count, sizeof *t->order, orders[o]);
+		try_order(t, in_time);
 	}
-	for (uint32_t i = 0; i < count; i++)
-		at[i]->off = best_off[i];
-	return count ? best : 0;
+}
+
+int64_t pack(struct arena *mem, struct packed **at, uint32_t count, int64_t n)
+{
+	struct trial t;
+
+	begin_trials(mem, &t, at, count);
+	try_orders(mem, &t, n);
+	return end_trials(&t);
+}
+
+/* What lay highest comes first in the next order. */
+static void highest_first(struct trial *t, int64_t height)
+{
+	uint32_t top = 0, n = 0;
+
+	for (uint32_t i = 0; i < t->count; i++)
+		if (t->order[i]->off + t->order[i]->bytes == height)
+			top = i;
+	struct packed *x = t->order[top];
+
+	for (n = top; n > 0; n--)
+		t->order[n] = t->order[n - 1];
+	t->order[0] = x;
+}
+
+int64_t pack_tight(struct arena *mem, struct packed **at, uint32_t count, int64_t n)
+{
+	int64_t least = most_live(mem, at, count, n);
+	struct trial t;
+
+	begin_trials(mem, &t, at, count);
+	try_orders(mem, &t, n);
+	for (int i = 0; i < ROUNDS && count && count <= MANY && t.best > least; i++) {
+		if (i % FRESH == 0)
+			qsort(t.order, count, sizeof *t.order, i / FRESH % 2 ? by_load : by_size_time);
+		highest_first(&t, try_order(&t, false));
+	}
+	return end_trials(&t);
 }

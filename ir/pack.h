@@ -11,6 +11,8 @@ struct packed {
 
 /* Sets off, no two that are live together overlap; the height. */
 int64_t pack(struct arena *mem, struct packed **at, uint32_t count, int64_t n);
+/* The same, where a few orders are not enough: tries more. */
+int64_t pack_tight(struct arena *mem, struct packed **at, uint32_t count, int64_t n);
 int64_t most_live(struct arena *mem, struct packed **at, uint32_t count, int64_t n); /* no layout is lower */
 
 #endif

@@ -90,20 +90,28 @@ static bool run_action(struct rank *r, const struct pipe_step *s)
 	return (!s->from || receive(r, s)) && run_places(r, s) && (!s->to || give(r, s));
 }
 
+static void await_messages(struct rank *r, bool open)
+{
+	for (uint32_t i = 0; i < r->inbox.n; i++)
+		channel_await(r->inbox.at[i], open);
+}
+
 bool run_actions(struct rank *r)
 {
 	const struct stage_layout *l = &r->rt->layouts->stage[r->stage];
 	int time = time_axis(r->rt->m);
+	bool ok = true;
 
-	for (uint32_t i = 0; i < l->acts.n; i++) {
-		if (!r->env.training && r->steps[i].phase == BACKWARD)
-			continue;
-		if (!run_action(r, &r->steps[i]))
-			return false;
-	}
+	await_messages(r, true);
+	for (uint32_t i = 0; ok && i < l->acts.n; i++)
+		if (r->env.training || r->steps[i].phase == FORWARD)
+			ok = run_action(r, &r->steps[i]);
+	for (uint32_t i = 0; ok && i < r->outbox.n; i++) /* the epilogue has other things where they lie */
+		ok = channel_flush(r->outbox.at[i]);
+	await_messages(r, false);
 	if (time >= 0)
 		r->coord[time] = 0;
-	return true;
+	return ok;
 }
 
 /* -- made ready -- */
@@ -190,6 +198,8 @@ static bool open_channels(struct runtime *rt, struct channel **all)
 			if (!ch)
 				return false;
 			PUSH(rt->mem, &rt->channels, ch);
+			PUSH(rt->mem, &to->inbox, ch);
+			PUSH(rt->mem, &rt->rank[from].outbox, ch);
 			all[i * rt->nrank + k] = ch;
 		}
 	}

@@ -2,7 +2,8 @@
  *
  * A message is written to the sender's buffer and copied on as soon as one of the receiver's is free, by
  * whoever makes that true. So a sender waits only for the message before to be gone, a receiver only for
- * its own. Nothing is tagged, but both ends say what they think a message is. */
+ * its own. The receiver's buffers lie where its prologue and epilogue have other things, so it says when they
+ * are there. Nothing is tagged, but both ends say what they think a message is. */
 #include <stdlib.h>
 
 #include "runtime/internal.h"
@@ -18,9 +19,10 @@ struct channel {
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
 	int asleep[2];
+	bool open;                   /* the receiver's buffers are there: not in its prologue and epilogue */
 	uint64_t sent, there, taken; /* messages */
 	struct letter *letters;      /* of those on their way */
-	const struct letter *mine[2];
+	struct letter mine[2];       /* at work */
 };
 
 struct channel *channel_open(struct comm *c, int64_t from, int64_t to, int buffers, int64_t bytes, char *out, char *in)
@@ -83,7 +85,7 @@ static const char *letter_text(const struct letter *l)
 static void sender_stuck(void *x, const char *how)
 {
 	const struct channel *ch = x;
-	const struct letter *l = ch->mine[SENDER];
+	const struct letter *l = &ch->mine[SENDER];
 
 	comm_fail(ch->c, ch->rank[SENDER], (struct span){ 0 },
 		  "%s: %s of chunk %d, microbatch %lld: the send of %lld bytes waits for rank %lld", how, letter_text(l),
@@ -93,7 +95,7 @@ static void sender_stuck(void *x, const char *how)
 static void receiver_stuck(void *x, const char *how)
 {
 	const struct channel *ch = x;
-	const struct letter *l = ch->mine[RECEIVER];
+	const struct letter *l = &ch->mine[RECEIVER];
 
 	comm_fail(ch->c, ch->rank[RECEIVER], (struct span){ 0 },
 		  "%s: the receive of %lld bytes from %s of chunk %d, microbatch %lld, waits for rank %lld", how,
@@ -112,7 +114,7 @@ static bool wait_for(struct channel *ch, int side, bool (*ready)(void *), void (
 /* With the lock: into the receiver's buffer, if one is free. */
 static void pass_on(struct channel *ch)
 {
-	if (ch->there == ch->sent || ch->there - ch->taken == (uint64_t)ch->buffers)
+	if (!ch->open || ch->there == ch->sent || ch->there - ch->taken == (uint64_t)ch->buffers)
 		return;
 	if (ch->out)
 		memcpy(buffer(ch, ch->there), ch->out, (size_t)letter(ch, ch->there)->bytes);
@@ -121,10 +123,18 @@ static void pass_on(struct channel *ch)
 	comm_wake(ch->c, &ch->moved, &ch->asleep[RECEIVER]);
 }
 
+void channel_await(struct channel *ch, bool open)
+{
+	pthread_mutex_lock(&ch->lock);
+	ch->open = open;
+	pass_on(ch);
+	pthread_mutex_unlock(&ch->lock);
+}
+
 char *channel_room(struct channel *ch, const struct letter *l)
 {
 	pthread_mutex_lock(&ch->lock);
-	ch->mine[SENDER] = l;
+	ch->mine[SENDER] = *l;
 	bool ok = wait_for(ch, SENDER, has_room, sender_stuck);
 	char *room = ch->out ? ch->out : buffer(ch, ch->sent);
 
@@ -142,6 +152,22 @@ void channel_send(struct channel *ch)
 	pthread_mutex_unlock(&ch->lock);
 }
 
+static bool is_gone(void *x)
+{
+	const struct channel *ch = x;
+
+	return ch->there == ch->sent;
+}
+
+bool channel_flush(struct channel *ch)
+{
+	pthread_mutex_lock(&ch->lock);
+	bool ok = !ch->out || wait_for(ch, SENDER, is_gone, sender_stuck);
+
+	pthread_mutex_unlock(&ch->lock);
+	return ok;
+}
+
 static bool same_letter(const struct letter *a, const struct letter *b)
 {
 	return a->phase == b->phase && a->chunk == b->chunk && a->mb == b->mb && a->bytes == b->bytes;
@@ -150,7 +176,7 @@ static bool same_letter(const struct letter *a, const struct letter *b)
 const char *channel_take(struct channel *ch, const struct letter *l)
 {
 	pthread_mutex_lock(&ch->lock);
-	ch->mine[RECEIVER] = l;
+	ch->mine[RECEIVER] = *l;
 	bool ok = wait_for(ch, RECEIVER, has_come, receiver_stuck);
 	const struct letter *o = letter(ch, ch->taken);
 

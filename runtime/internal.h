@@ -194,8 +194,10 @@ struct channel;
 /* out NULL: a rank that sends to itself. in: so many buffers of so many bytes. */
 struct channel *channel_open(struct comm *c, int64_t from, int64_t to, int buffers, int64_t bytes, char *out, char *in);
 void channel_close(struct channel *ch);
+void channel_await(struct channel *ch, bool open); /* the receiver: from now on messages may come, no more */
 char *channel_room(struct channel *ch, const struct letter *l); /* to write the next message to; NULL: broken */
 void channel_send(struct channel *ch);
+bool channel_flush(struct channel *ch); /* the sender's buffer is free; false: broken */
 const char *channel_take(struct channel *ch, const struct letter *l); /* the next message; NULL: broken */
 void channel_done(struct channel *ch);                                /* its buffer is free */
 
@@ -343,6 +345,7 @@ struct rank {
 	int64_t places;           /* that the stage runs */
 	bool first, first_rows;   /* what is summed over microbatches begins here; rows of the chunk */
 	const struct pipe_step *steps; /* its actions */
+	VEC(struct channel *) inbox, outbox; /* where it receives, sends */
 	struct ptc_env env;
 	struct team *team;        /* NULL: it works alone */
 	struct gemm *gemm;
