@@ -181,6 +181,8 @@ const char *shrink_model(struct session *s, double budget)
 	k.fewer = m->micro > MICRO && !is_set(o->set, "microbatches");
 	while (cost > budget && shrink_one(&k, &cost))
 		;
-	printf("%s is too big to be evaluated; checked with %s\n", o->file, k.how.set ? k.how.set : "");
+	if (k.how.set == o->set)
+		return o->set; /* it fits, but only just */
+	printf("%s is too big to be evaluated; checked with %s\n", o->file, k.how.set);
 	return k.how.set;
 }

@@ -206,6 +206,8 @@ static bool check_stored(struct verifier *v, const struct op *op, const struct v
 
 	if (x->sh.sum || x->sh.max)
 		return ver_fail(v, op, "%s: a buffer is never pending", shown(v, x));
+	if (pipe_axis(v->m) >= 0 && b->where && HAS(op, where) && op->at.where & ~b->where)
+		return ver_fail(v, op, "buffer '%s' is not on all stages of its places", b->name);
 	if (b->role == B_INPUT)
 		return true;
 	for (int i = 0; i < b->nd; i++)

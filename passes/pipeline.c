@@ -61,10 +61,11 @@ static void note_read(struct module *m, const struct op *op)
 		int place = place_of(op);
 
 		x->need |= op->at.where;
-		if (op->phase == FORWARD && place < x->least)
-			x->least = place;
-		if (op->phase == BACKWARD && place > x->most)
-			x->most = place;
+		/* what a loop reads is made in the glue on its way in: only the loop runs in all its chunks */
+		if (op->phase == FORWARD && place - place % 2 < x->least)
+			x->least = place - place % 2;
+		if (op->phase == BACKWARD && place + place % 2 > x->most)
+			x->most = place + place % 2;
 	}
 }
 
@@ -98,6 +99,20 @@ static void bounds(struct module *m, const struct op *op, int n, int *lo, int *h
 	}
 	if (*hi < *lo)
 		*hi = *lo;
+}
+
+/* What each stage has a part of stays where the parts are. */
+static void place_parts(struct module *m)
+{
+	uint32_t stages = 1u << pipe_axis(m);
+
+	for (struct op *op = m->top.first; op; op = op->next)
+		for (uint32_t i = 0; in_microbatch(op) && !HAS(op, where) && i < op->nin; i++) {
+			const struct op *def = op->in[i]->def;
+
+			if (op->in[i]->sh.sum & stages && in_microbatch(def) && HAS(def, where))
+				SET(op, where, def->at.where);
+		}
 }
 
 /* From the end, so that readers are known; an operand without a place yet bounds nothing, and is placed by
@@ -300,6 +315,7 @@ bool pass_pipeline(struct module *m, struct diag *d)
 	if (pipe_axis(m) < 0)
 		return true;
 	clear(&m->top);
+	place_parts(m);
 	place_ops(m);
 	copy_placeless(m);
 	place_prologue(m);

@@ -197,7 +197,8 @@ static void back_loop(struct stages *s, struct op *op, int loop)
 			local |= 1ll << i;
 		else if (i < (uint64_t)op->at.ncarry)
 			x->deferred = false;
-		struct part_at p = { 2 * loop + 1, local >> (i & 63) & 1, op->out[i] };
+		bool own = i < 63 && local >> i & 1;
+		struct part_at p = { 2 * loop + own, own, op->out[i] }; /* whole before the loop, or in parts in it */
 		PUSH(s->m->mem, &x->parts, p);
 	}
 	if (local)
@@ -243,7 +244,7 @@ static bool has_parts(struct stages *s, const struct op *op, uint32_t i)
 	const struct value *v = op->in[i];
 
 	return v->def && v->def->phase == BACKWARD && op_linear(op, i) && spot_of(s, v)->parts.n &&
-	       (opinfo[op->code].linear == L_ALL || !placeless(v));
+	       (opinfo[op->code].linear == L_ALL || (spot_of(s, v)->deferred && !placeless(v)));
 }
 
 /* Do the operands come in parts of several places that this op need not bring together? */

@@ -5,7 +5,7 @@
 # norm, gradients, updated params.
 #
 # Not here, since they ask for something else:
-#   R28 R29 R40 R53, all of E   pipelines (R31 has tied weights without them, R41 the accumulation)
+#   R40 R53, all of E           pipelines (R28 and R29 are here, R41 has the accumulation)
 #   R71's scope of a microbatch no such scope: a term is of a sequence or of the whole batch
 #   R73 R115 R116, H, I         estimates of time and memory
 #   R77, all of L               checkpoints and resuming
@@ -220,7 +220,20 @@ for mesh in dp=1 dp=2 ep=2 dp=2,ep=2 ep=4 dp=4,ep=2 dp=4,ep=4; do
 done
 both "R26 experts, ZeRO-3 and tp" moe --plan zero3 --mesh dp=2,ep=2,tp=2
 
+floats pair 1 1
+for how in "pp=2,dp=2" "pp=2,dp=2 --plan zero" "pp=2 --plan v --set layers=4"; do
+	set -- $how
+	mesh=$1
+	shift
+	both "R28 a scalar tied over stages" tied --mesh "$mesh" "$@"
+	train "R28 its gradient is 8: $how" 1 tied "x=$TMP/pair.bin" --mesh "$mesh" "$@" &&
+		equal "R28 its gradient is 8: $how" "$(param "$TMP/new" w)" -7
+done
 sed 's/, wout\[[^]]*\]//; s/@ wout/@ wte/' $D/m0.pdsl >"$TMP/tied.pdsl"
+sed 's/^plan {/plan stages {\n    mesh pp = 1\n    layers -> pp\n    microbatches = 2\n    pipeline zb_v\n}\n&/' "$TMP/tied.pdsl" >"$TMP/stages.pdsl"
+compare "R29 tied, both copies on one stage" "$TMP/stages.pdsl" --plan stages --mesh pp=2 --set layers=4,batch=4
+sed 's/pipeline zb_v/pipeline 1f1b/' "$TMP/stages.pdsl" >"$TMP/apart.pdsl"
+compare "R29 tied, copies on two stages" "$TMP/apart.pdsl" --plan stages --mesh pp=4 --set layers=4,batch=4
 compare "R31 tied, ZeRO-0" "$TMP/tied.pdsl" --evaluator --mesh dp=2,tp=2
 for z in 1 2 3; do compare "R31 tied, ZeRO-$z" "$TMP/tied.pdsl" --evaluator --plan zero$z --mesh dp=2,tp=2; done
 

@@ -10,6 +10,7 @@ case_of() {
 	case $1 in
 	gpt) size=batch=12,layers=7 ;;
 	llama) size=batch=12,layers=7 head='kv, group, ff, vocab -> tp' ;;
+	shared) size=batch=24 head='ff, vocab -> tp' loops='layers, more' ;;
 	mixtral)
 		size=batch=12,seq=8,vocab=16,embed=8,layers=7,kv=2,group=2,head=4,ff=6,experts=4
 		head='kv, group, ff, vocab -> tp'
@@ -58,6 +59,9 @@ gpt     zb_h1    pp=2 - microbatches=4
 gpt     zb_v     pp=2 - microbatches=3
 gpt     zb_v     pp=3 - microbatches=6
 gpt     interleaved,_chunks_=_2 pp=2 - microbatches=3
+shared  1f1b     pp=2,dp=2,tp=2 seq_->_tp;grads_->_dp microbatches=2
+shared  interleaved,_chunks_=_2 pp=3,dp=2 params_->_dp microbatches=3
+shared  zb_v     pp=3 - microbatches=2
 gpt     interleaved,_chunks_=_2 pp=3 - microbatches=4
 gpt     interleaved,_chunks_=_3 pp=2 - microbatches=1
 gpt     1f1b     pp=2,tp=2 - microbatches=2
