@@ -54,11 +54,19 @@ static int reach(const struct value *v)
 
 /* -- ops without a place -- */
 
+/* What a repeat reads is made in the glue before it, as its phase runs: else all its chunks would make it. */
+static int read_place(const struct op *op)
+{
+	int place = place_of(op);
+
+	return place % 2 == 0 || op->code != OP_REPEAT ? place : op->phase == FORWARD ? place - 1 : place + 1;
+}
+
 static void note_read(struct module *m, const struct op *op)
 {
 	for (uint32_t i = 0; i < op->nin; i++) {
 		struct at *x = at_of(m, op->in[i]);
-		int place = place_of(op);
+		int place = read_place(op);
 
 		x->need |= op->at.where;
 		/* what a loop reads is made in the glue on its way in: only the loop runs in all its chunks */
