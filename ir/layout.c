@@ -240,6 +240,16 @@ static void lay_channels(struct laying *l)
 
 /* -- a stage -- */
 
+/* Does backward of chunk g find it where forward left it? */
+static bool is_left(const struct laying *l, const struct region *x, int g)
+{
+	bool read = false;
+
+	for (int p = 0; p <= 2 * (int)l->m->pipe.loops.n; p++)
+		read |= (x->back >> p & 1) && pipe_runs(l->m, g, p);
+	return x->phase == FORWARD && (x->kind == RG_STASH || (x->kind == RG_KEPT && read));
+}
+
 /* What an action does not make itself: what lives as long as the step, and what its forward left. */
 static void inherit_slots(struct laying *l, const int64_t *partner)
 {
@@ -249,7 +259,7 @@ static void inherit_slots(struct laying *l, const int64_t *partner)
 
 			if (x->kind == RG_STEP)
 				l->to->act[a][i] = l->to->once[i];
-			else if (x->kind != RG_ONCE && x->phase == FORWARD && l->to->acts.at[a].kind == ACT_F)
+			else if (l->to->acts.at[a].kind == ACT_F && is_left(l, x, l->to->acts.at[a].chunk))
 				l->to->act[partner[a]][i] = l->to->act[a][i];
 		}
 }

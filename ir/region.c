@@ -101,7 +101,9 @@ static dimid rows_of(const struct module *m, int nd, const dimid *d, const struc
 
 static int step_region(struct building *b, int64_t where, int nd, const dimid *d, const struct axes *on)
 {
-	return find_region(b, &(struct region){ .kind = RG_STEP, .where = where, .dim = rows_of(b->m, nd, d, on) });
+	dimid rows = rows_of(b->m, nd, d, on); /* all stages have them, some none */
+
+	return find_region(b, &(struct region){ .kind = RG_STEP, .where = rows == NODIM ? where : 0, .dim = rows });
 }
 
 static int work_region(struct building *b, const struct op *op)

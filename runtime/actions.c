@@ -73,6 +73,8 @@ static bool run_places(struct rank *r, const struct pipe_step *s)
 		r->first = s->first >> place & 1;
 		if (!run_prog(r, &r->rt->prog[s->phase][place]))
 			return false;
+		if (r->rt->after_place && !r->rt->after_place(r, s, place))
+			return false;
 	}
 	return true;
 }
@@ -112,6 +114,73 @@ bool run_actions(struct rank *r)
 	if (time >= 0)
 		r->coord[time] = 0;
 	return ok;
+}
+
+/* -- is all there that an action touches? -- */
+
+struct presence {
+	const struct slot *slot;
+	const struct module *m;
+	int64_t places; /* of the stage */
+	const struct op *missing;
+};
+
+static void check_loc(struct presence *p, const struct op *op, const struct loc *at)
+{
+	if (p->slot[at->region].base < 0)
+		p->missing = op;
+}
+
+static void check_prog(struct presence *p, const struct prog *prog);
+
+static void check_loop(struct presence *p, const struct instr *i)
+{
+	const struct loop *x = i->loop;
+	const struct { const struct move *at; uint32_t n; } lists[] = {
+		{ x->entry.at, x->entry.n }, { x->before.at, x->before.n }, { x->each.at, x->each.n }, { x->after.at, x->after.n } };
+
+	for (size_t k = 0; k < LEN(lists); k++)
+		for (uint32_t n = 0; n < lists[k].n; n++) {
+			check_loc(p, i->op, &lists[k].at[n].to);
+			if (k) /* where iterations begin is seen when they do */
+				check_loc(p, i->op, &lists[k].at[n].from);
+		}
+	check_prog(p, &x->body);
+}
+
+static void check_prog(struct presence *p, const struct prog *prog)
+{
+	for (uint32_t k = 0; k < prog->code.n; k++) {
+		const struct instr *i = &prog->code.at[k];
+
+		if (i->where && !(i->where & p->places))
+			continue;
+		for (uint32_t n = 0; i->at && n < i->op->nin + i->op->nout; n++)
+			check_loc(p, i->op, &i->at[n]);
+		if (i->move)
+			check_loc(p, i->op, &i->move->to);
+		if (i->move && i->code == I_COPY && !i->move->m.from)
+			check_loc(p, i->op, &i->move->from);
+		if (i->loop)
+			check_loop(p, i);
+	}
+}
+
+static bool all_there(struct runtime *rt, struct rank *r, struct diag *d)
+{
+	const struct stage_layout *l = &rt->layouts->stage[r->stage];
+	struct presence p = { l->once, rt->m, r->places, NULL };
+
+	check_prog(&p, rt->prog[PROLOGUE]);
+	check_prog(&p, rt->prog[EPILOGUE]);
+	for (uint32_t a = 0; a < l->acts.n; a++) {
+		p.slot = l->act[a];
+		for (int place = 0; place <= 2 * (int)rt->m->pipe.loops.n; place++)
+			if (pipe_runs(rt->m, l->acts.at[a].chunk, place))
+				check_prog(&p, &rt->prog[r->steps[a].phase][place]);
+	}
+	return !p.missing || diag_error(d, p.missing->span, "%s in the plan: stage %d has not got all that it works on",
+					opinfo[p.missing->code].name, r->stage);
 }
 
 /* -- made ready -- */
@@ -216,6 +285,12 @@ bool actions_open(struct runtime *rt, struct diag *d)
 		return diag_error(d, (struct span){ 0 }, "no memory for messages between stages");
 	for (int64_t i = 0; i < rt->nrank; i++)
 		make_steps(&rt->rank[i], all);
+	for (int64_t i = 0, stage = 0; i < rt->nrank; i++)
+		if (rt->rank[i].stage == stage) {
+			if (!all_there(rt, &rt->rank[i], d))
+				return false;
+			stage++;
+		}
 	return true;
 }
 

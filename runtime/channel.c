@@ -104,7 +104,7 @@ static void receiver_stuck(void *x, const char *how)
 
 static bool wait_for(struct channel *ch, int side, bool (*ready)(void *), void (*stuck)(void *, const char *))
 {
-	struct nap n = { &ch->moved, &ch->lock, &ch->asleep[side], ready, stuck, ch };
+	struct nap n = { &ch->moved, &ch->lock, &ch->asleep[side], ready, stuck, ch, ch->rank[side] };
 
 	if (!ready(ch))
 		comm_nap(ch->c, &n);

@@ -12,7 +12,7 @@
 
 #include "runtime/internal.h"
 
-enum { SPINS = 400, TICK_MS = 50, STILL = 4 };
+enum { SPINS = 400, TICK_MS = 50, STILL = 4, QUIET_MS = 8000 };
 
 struct member {
 	int64_t rank;
@@ -32,8 +32,18 @@ struct group {
 	struct member at[];
 };
 
+/* What a rank is at, for others that wait for it. */
+struct pulse {
+	_Atomic(const struct op *) op; /* NULL: it runs nothing */
+	_Atomic uint64_t beats;        /* instructions begun */
+	_Atomic int64_t patience;      /* ms that this one may take */
+	_Atomic int chunk, mb;         /* chunk -1: it is in no action */
+	_Atomic bool waits;
+};
+
 struct comm {
 	int64_t ranks;
+	struct pulse *pulse;
 	double timeout;
 	struct group *groups;
 	_Atomic int64_t asleep, done;
@@ -53,11 +63,12 @@ struct comm *comm_open(int64_t ranks, double timeout_s)
 		return NULL;
 	c->ranks = ranks;
 	c->timeout = timeout_s;
-	if (pthread_mutex_init(&c->lock, NULL) != 0) {
-		free(c);
-		return NULL;
-	}
-	return c;
+	c->pulse = calloc((size_t)ranks, sizeof *c->pulse);
+	if (c->pulse && pthread_mutex_init(&c->lock, NULL) == 0)
+		return c;
+	free(c->pulse);
+	free(c);
+	return NULL;
 }
 
 void comm_close(struct comm *c)
@@ -71,6 +82,7 @@ void comm_close(struct comm *c)
 		free(g);
 	}
 	pthread_mutex_destroy(&c->lock);
+	free(c->pulse);
 	free(c);
 }
 
@@ -196,12 +208,53 @@ static void tick(pthread_cond_t *cond, pthread_mutex_t *lock)
 	pthread_cond_timedwait(cond, lock, &t);
 }
 
+void comm_pulse(struct comm *c, int64_t rank, const struct op *op, int64_t patience, int chunk, int64_t mb)
+{
+	struct pulse *p = &c->pulse[rank];
+
+	atomic_store_explicit(&p->patience, patience, memory_order_relaxed);
+	atomic_store_explicit(&p->chunk, chunk, memory_order_relaxed);
+	atomic_store_explicit(&p->mb, (int)mb, memory_order_relaxed);
+	atomic_store_explicit(&p->op, op, memory_order_relaxed);
+	atomic_fetch_add_explicit(&p->beats, 1, memory_order_release);
+}
+
+/* The instructions that all ranks have begun, and meetings: while this grows, somebody works. */
+static uint64_t progress(struct comm *c)
+{
+	uint64_t n = atomic_load(&c->moves);
+
+	for (int64_t i = 0; i < c->ranks; i++)
+		n += atomic_load_explicit(&c->pulse[i].beats, memory_order_acquire);
+	return n;
+}
+
+/* Nothing has happened for so long: has a rank that does not wait been at one instruction too long? */
+static void look_for_stalled(struct comm *c, int64_t me, double quiet)
+{
+	for (int64_t i = 0; i < c->ranks && quiet * 1e3 > QUIET_MS; i++) {
+		struct pulse *p = &c->pulse[i];
+		const struct op *op = atomic_load(&p->op);
+		int chunk = atomic_load(&p->chunk);
+		char where[64] = "";
+
+		if (!op || atomic_load(&p->waits) || quiet * 1e3 < (double)(QUIET_MS + atomic_load(&p->patience)))
+			continue;
+		if (chunk >= 0)
+			snprintf(where, sizeof where, " in %s of chunk %d, microbatch %d,", phase_name[op->phase], chunk, atomic_load(&p->mb));
+		comm_fail(c, i, op->span, "stalled: %s%s has not ended for %.0f s, and rank %lld waits", opinfo[op->code].name,
+			  where, quiet, (long long)me);
+		return;
+	}
+}
+
 void comm_nap(struct comm *c, const struct nap *n)
 {
-	double start = now();
-	uint64_t moves = atomic_load(&c->moves);
+	double start = now(), last = start;
+	uint64_t moves = atomic_load(&c->moves), seen = progress(c);
 	int still = 0;
 
+	atomic_store(&c->pulse[n->rank].waits, true);
 	++*n->asleep;
 	atomic_fetch_add(&c->asleep, 1);
 	while (!n->ready(n->x) && !atomic_load(&c->broken)) {
@@ -217,7 +270,11 @@ void comm_nap(struct comm *c, const struct nap *n)
 			n->stuck(n->x, "deadlock");
 		else if (now() - start > c->timeout)
 			n->stuck(n->x, "time-out");
+		last = progress(c) == seen ? last : now();
+		seen = progress(c);
+		look_for_stalled(c, n->rank, now() - last);
 	}
+	atomic_store(&c->pulse[n->rank].waits, false);
 	if (!n->ready(n->x)) { /* else it was counted out already */
 		--*n->asleep;
 		atomic_fetch_sub(&c->asleep, 1);
@@ -258,7 +315,7 @@ static void member_stuck(void *x, const char *how)
 static void sleep_until(struct group *g, int me, uint64_t turn)
 {
 	struct waiting w = { g, me, turn };
-	struct nap n = { &g->met, &g->lock, &g->asleep, turn_passed, member_stuck, &w };
+	struct nap n = { &g->met, &g->lock, &g->asleep, turn_passed, member_stuck, &w, g->at[me].rank };
 
 	comm_nap(g->c, &n);
 }

@@ -439,6 +439,7 @@ bool run_prog(struct rank *r, const struct prog *p)
 			continue;
 		if (comm_failed(r->rt->comm))
 			return false;
+		comm_pulse(r->rt->comm, r->no, i->op, i->patience, r->chunk, r->mb);
 		if (!run_instr(r, i))
 			return false;
 	}
@@ -487,6 +488,7 @@ static void run_step(struct rank *r)
 	begin_once(r);
 	if (ok)
 		run_prog(r, rt->prog[EPILOGUE]);
+	comm_pulse(rt->comm, r->no, NULL, 0, -1, 0);
 	comm_done(rt->comm);
 }
 

@@ -164,6 +164,8 @@ const void *comm_out(const struct group *g, int member, uint32_t k);
 int comm_size(const struct group *g);
 int64_t comm_rank(const struct group *g, int member);
 void comm_begin(struct comm *c);           /* a step begins: nobody is done */
+/* A rank begins an instruction, which may take so many ms on top of what all may; op NULL: it does nothing. */
+void comm_pulse(struct comm *c, int64_t rank, const struct op *op, int64_t patience, int chunk, int64_t mb);
 void comm_done(struct comm *c);            /* a rank has ended its step */
 void comm_fail(struct comm *c, int64_t rank, struct span at, const char *fmt, ...) PRINTF(4, 5);
 bool comm_failed(struct comm *c);
@@ -177,6 +179,7 @@ struct nap {
 	bool (*ready)(void *x);
 	void (*stuck)(void *x, const char *how);
 	void *x;
+	int64_t rank;
 };
 void comm_nap(struct comm *c, const struct nap *n);
 void comm_wake(struct comm *c, pthread_cond_t *cond, int *asleep);
@@ -287,6 +290,7 @@ struct instr {
 	int64_t *size, joined; /* bytes of each result, of all that are joined; 0: they can't be */
 	int no;             /* of a kernel: which; of what sends: its row of counters */
 	int group;          /* of a collective */
+	int64_t patience;   /* ms after which others may wonder, at the pace of a very slow machine */
 	struct move *move;
 	struct einsum *einsum;
 	struct attend *attend;
@@ -398,6 +402,7 @@ struct runtime {
 	void (*what)(struct rank *); /* is asked for */
 	int64_t step;
 	bool training, stop;
+	bool (*after_place)(struct rank *, const struct pipe_step *, int place); /* tests look in here; NULL */
 };
 int group_kind(struct runtime *rt, uint32_t axes, int64_t where); /* its row */
 char *rank_at(const struct rank *r, const struct loc *l);

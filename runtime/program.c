@@ -59,9 +59,26 @@ static bool odd(struct lowering *l, const struct op *op, const char *what)
 	return diag_error(l->d, op->span, "%s in the plan: %s", opinfo[op->code].name, what);
 }
 
+/* 100 MB/s and 1 GFLOP/s, and as much more as ranks share a core. */
+static int64_t patience(const struct lowering *l, const struct op *op)
+{
+	double bytes = 0, flops = op->code == OP_EINSUM ? 2 : 0;
+	dimid d[3 * MAX_DIMS];
+	int n = op->code == OP_EINSUM ? op_space(op, d) : 0;
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		bytes += (double)local_bytes(l->m, op->in[i]);
+	for (int i = 0; i < n; i++)
+		flops *= (double)dim_size(l->m, d[i]);
+	if (op->code == OP_ATTENTION || op->code == OP_ATTENTION_GRAD)
+		flops = 16.0 * (double)(local_count(l->m, op->in[0]) * dim_size(l->m, op->at.ctx));
+	double ms = (bytes / 1e8 + flops / 1e9) * 1e3 * (double)l->rt->nrank;
+	return ms < 1e15 ? (int64_t)ms : INT64_C(1000000000000000);
+}
+
 static struct instr *emit(struct lowering *l, enum icode code, const struct op *op)
 {
-	PUSH(l->rt->mem, &l->to->code, ((struct instr){ .code = code, .op = op, .eval = l->eval, .where = l->where }));
+	PUSH(l->rt->mem, &l->to->code, ((struct instr){ .code = code, .op = op, .eval = l->eval, .where = l->where, .patience = patience(l, op) }));
 	return &l->to->code.at[l->to->code.n - 1];
 }
 
