@@ -47,7 +47,7 @@ for san in address thread; do
 	if [ $kind = tsan ]; then
 		# threads: what they do, less the kernels of oneDNN, which is not instrumented
 		# shellcheck disable=SC2046
-		suite $kind unit tests/unit.sh $(ls tests/unit | sed -n 's/^\(test_runtime.*\)\.c$/\1/p' | grep -v gemm)
+		suite $kind unit tests/unit.sh $(ls tests/unit | sed -n 's/^\(test_runtime.*\|test_pipeline\)\.c$/\1/p' | grep -v gemm)
 		continue
 	fi
 	suite $kind unit tests/unit.sh

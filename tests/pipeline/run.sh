@@ -76,5 +76,62 @@ t5      interleaved,_chunks_=_2 pp=2 - microbatches=3
 t5      zb_v     pp=2,tp=2 optimizer_->_dp microbatches=4
 mixtral 1f1b     pp=2 - microbatches=2
 mixtral interleaved,_chunks_=_2 pp=2,dp=2 optimizer_->_dp microbatches=3
+gpt     gpipe    pp=4 - microbatches=12
+gpt     1f1b     pp=4,tp=2 seq_->_tp microbatches=4
+gpt     interleaved,_chunks_=_2 pp=3,dp=2 params_->_dp microbatches=2
+gpt     zb_h1    pp=3,dp=2 grads_->_dp microbatches=3
+gpt     zb_v     pp=3,tp=2 - microbatches=1
+llama   interleaved,_chunks_=_3 pp=2 - microbatches=6
+llama   gpipe    pp=4 optimizer_->_dp microbatches=3
+t5      gpipe    pp=4 - microbatches=3
+t5      interleaved,_chunks_=_2 pp=3,dp=2 params_->_dp microbatches=2
+t5      1f1b     pp=2,tp=2 - microbatches=1
+mixtral zb_v     pp=2,tp=2 - microbatches=4
+mixtral zb_h1    pp=3 - microbatches=6
 TABLE
+
+# -- training: the losses of one rank, the same bits each time, params that load into other layouts --
+
+# trains NAME ORDER MESH OPTIONS...: three steps, a line of JSON each, to $TMP/out
+trains() {
+	name=$1
+	case_of gpt
+	write_case gpt "$2" "$3" - >"$TMP/case.pdsl"
+	shift 3
+	expect "$name" 0 timeout 120 "$PTC" run "$TMP/case.pdsl" --set "$size,vocab=256,microbatches=3" --steps 3 --json \
+		--data tests/data/text.txt "$@"
+}
+
+losses() {
+	jq -c 'select(.step != null) | [.step, .loss, .grad_norm]' "$TMP/out"
+}
+
+near() {
+	jq -ens --slurpfile a "$1" --slurpfile b "$2" '[$a, $b] | transpose | all(.[]; [.[0], .[1]] | transpose |
+		all(.[]; (.[0] - .[1]) | fabs < 1e-4))' >"$TMP/why" 2>&1
+}
+
+trains 'one rank trains' 1f1b 'pp = 1, dp = 1, tp = 1' --save "$TMP/one.st" && losses >"$TMP/one"
+trains 'one rank goes on' 1f1b 'pp = 1, dp = 1, tp = 1' --init "$TMP/one.st" && losses >"$TMP/more"
+for spec in '1f1b:pp = 2, dp = 1, tp = 1' 'interleaved,_chunks_=_2:pp = 2, dp = 2, tp = 1' 'zb_v:pp = 2, dp = 1, tp = 2'; do
+	order=${spec%%:*} mesh=${spec#*:}
+	trains "$spec trains" "$order" "$mesh" --save "$TMP/stages.st" || continue
+	losses >"$TMP/stages"
+	if near "$TMP/one" "$TMP/stages"; then ok "$spec: losses"; else bad "$spec: losses" "$TMP/stages"; fi
+	jq -c 'select(.summary) | .summary | [.peak_bytes, .predicted_peak_bytes]' "$TMP/out" >"$TMP/peaks"
+	if jq -e '.[0] == .[1] and (.[0] | unique | length) == 2' "$TMP/peaks" >"$TMP/why"; then
+		ok "$spec: each stage has its own peak"
+	else
+		bad "$spec: each stage has its own peak" "$TMP/peaks"
+	fi
+	trains "$spec again" "$order" "$mesh" && losses >"$TMP/again"
+	if cmp -s "$TMP/stages" "$TMP/again"; then ok "$spec: the same bits"; else bad "$spec: the same bits" "$TMP/again"; fi
+	trains "$spec from one rank's params" "$order" "$mesh" --init "$TMP/one.st" && losses >"$TMP/there"
+	trains "one rank from params of $spec" 1f1b 'pp = 1, dp = 1, tp = 1' --init "$TMP/stages.st" && losses >"$TMP/back"
+	if near "$TMP/more" "$TMP/there" && near "$TMP/more" "$TMP/back"; then
+		ok "$spec: params load into any layout"
+	else
+		bad "$spec: params load into any layout" "$TMP/there"
+	fi
+done
 finish
