@@ -53,6 +53,11 @@ bool write_file(struct session *s, const char *path, const char *text, size_t le
 /* "dp 2 x tp 4", and the number of elements of the params. */
 const char *mesh_text(struct arena *mem, const struct module *m);
 int64_t param_count(const struct module *m);
+/* Bytes of a rank, and what they are used for; one for each stage, one without a pipeline. */
+struct memory {
+	int64_t peak, params, grads, optimizer, activations, workspace, comm;
+};
+struct memory *count_memory(struct session *s, const struct module *m, int *stages);
 /* The table of collectives for people. */
 void print_comm(struct session *s, const struct module *m, FILE *out);
 

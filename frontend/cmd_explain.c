@@ -9,10 +9,6 @@ struct flops {
 	double model, hardware, full;
 };
 
-struct memory {
-	int64_t peak, params, grads, optimizer, activations, workspace;
-};
-
 /* times: iterations of the repeats around the block. Logical sizes cover all microbatches. */
 static void add_flops(const struct module *m, const struct block *b, double times, struct flops *f)
 {
@@ -32,47 +28,6 @@ static void add_flops(const struct module *m, const struct block *b, double time
 	}
 }
 
-static int64_t buffer_bytes(const struct module *m, const struct buffer *b)
-{
-	int64_t bytes = dtype_bytes(b->dt);
-
-	for (int i = 0; i < b->nd; i++)
-		bytes *= cap_of(m, b->d[i], &b->store.on[i]);
-	return bytes;
-}
-
-static int64_t gradient_bytes(const struct module *m)
-{
-	int64_t bytes = 0;
-
-	for (const struct op *op = m->top.first; op; op = op->next)
-		for (uint32_t i = 0; i < op->nout; i++)
-			if (op->out[i]->name && strncmp(op->out[i]->name, "d:", 2) == 0)
-				bytes += local_bytes(m, op->out[i]);
-	return bytes;
-}
-
-static struct memory count_memory(const struct module *m)
-{
-	struct memory x = { .peak = m->arena + m->workspace, .workspace = m->workspace };
-
-	for (uint32_t i = 0; i < m->bufs.n; i++) {
-		const struct buffer *b = m->bufs.at[i];
-
-		if (b->role == B_PARAM || b->role == B_STATE)
-			x.params += buffer_bytes(m, b);
-		if (b->role == B_OPT)
-			x.optimizer += buffer_bytes(m, b);
-	}
-	x.grads = gradient_bytes(m);
-	x.activations = m->arena - x.params - x.optimizer - x.grads;
-	if (x.activations < 0) { /* gradients share their place with what is not alive any more */
-		x.grads += x.activations;
-		x.activations = 0;
-	}
-	return x;
-}
-
 /* -- for programs -- */
 
 static json_t *comm_json(struct session *s, const struct module *m)
@@ -88,17 +43,24 @@ static json_t *comm_json(struct session *s, const struct module *m)
 	return list;
 }
 
-static int explain_json(struct session *s, const struct module *m, const struct flops *f, const struct memory *x)
+static json_t *stage_json(const struct memory *x)
 {
-	json_t *stage = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "peak", (json_int_t)x->peak, "params",
-				  (json_int_t)x->params, "grads", (json_int_t)x->grads, "optimizer",
-				  (json_int_t)x->optimizer, "activations", (json_int_t)x->activations, "workspace",
-				  (json_int_t)x->workspace);
-	json_t *all = json_pack("{s:I, s:I, s:{s:f, s:f, s:f, s:f}, s:f, s:{s:I, s:[o]}, s:o}", "ranks",
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "peak", (json_int_t)x->peak, "params", (json_int_t)x->params,
+			 "grads", (json_int_t)x->grads, "optimizer", (json_int_t)x->optimizer, "activations",
+			 (json_int_t)x->activations, "workspace", (json_int_t)x->workspace, "comm", (json_int_t)x->comm);
+}
+
+static int explain_json(struct session *s, const struct module *m, const struct flops *f, const struct memory *x, int stages)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < stages; i++)
+		json_array_append_new(list, stage_json(&x[i]));
+	json_t *all = json_pack("{s:I, s:I, s:{s:f, s:f, s:f, s:f}, s:f, s:{s:I, s:o}, s:o}", "ranks",
 				(json_int_t)module_ranks(m), "params", (json_int_t)param_count(m), "flops", "model",
 				f->model, "hardware", f->hardware, "causal", f->model, "full", f->full, "imbalance",
 				attention_imbalance(m), "memory",
-				"peak", (json_int_t)x->peak, "stages", stage, "comm", comm_json(s, m));
+				"peak", (json_int_t)(m->arena + m->workspace), "stages", list, "comm", comm_json(s, m));
 	char *text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
 
 	if (!text)
@@ -187,7 +149,18 @@ void print_comm(struct session *s, const struct module *m, FILE *out)
 	fprintf(out, "%7s %12.0f  sent by a rank in a step\n", "", total);
 }
 
-static int explain_text(struct session *s, const struct module *m, const struct flops *f, const struct memory *x)
+static void print_memory(struct arena *a, const char *whose, const struct memory *x)
+{
+	printf("%-11s %s a rank: params %s, gradients %s, optimizer %s, activations %s, workspace %s", whose,
+	       amount(a, (double)x->peak, "B"), amount(a, (double)x->params, "B"), amount(a, (double)x->grads, "B"),
+	       amount(a, (double)x->optimizer, "B"), amount(a, (double)x->activations, "B"),
+	       amount(a, (double)x->workspace, "B"));
+	if (x->comm)
+		printf(", messages %s", amount(a, (double)x->comm, "B"));
+	putchar('\n');
+}
+
+static int explain_text(struct session *s, const struct module *m, const struct flops *f, const struct memory *x, int stages)
 {
 	struct arena *a = s->mem;
 
@@ -198,10 +171,9 @@ static int explain_text(struct session *s, const struct module *m, const struct 
 	if (attention_imbalance(m) > 1.01)
 		printf("balance     the slowest rank makes %.2f times the mean of the scores of causal attention; order = zigzag evens it out\n",
 		       attention_imbalance(m));
-	printf("memory      %s a rank: params %s, gradients %s, optimizer %s, activations %s, workspace %s\n\n",
-	       amount(a, (double)x->peak, "B"), amount(a, (double)x->params, "B"), amount(a, (double)x->grads, "B"),
-	       amount(a, (double)x->optimizer, "B"), amount(a, (double)x->activations, "B"),
-	       amount(a, (double)x->workspace, "B"));
+	for (int i = 0; i < stages; i++)
+		print_memory(a, stages == 1 ? "memory" : arena_printf(a, "stage %d", i), &x[i]);
+	putchar('\n');
 	print_comm(s, m, stdout);
 	return fflush(stdout) ? MACHINE : DONE;
 }
@@ -214,6 +186,7 @@ int cmd_explain(struct session *s)
 	if (!m)
 		return WRONG;
 	add_flops(m, &m->top, 1, &f);
-	struct memory x = count_memory(m);
-	return s->opt->json ? explain_json(s, m, &f, &x) : explain_text(s, m, &f, &x);
+	int stages;
+	struct memory *x = count_memory(s, m, &stages);
+	return s->opt->json ? explain_json(s, m, &f, x, stages) : explain_text(s, m, &f, x, stages);
 }

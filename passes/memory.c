@@ -1,8 +1,10 @@
 /* passes/memory.c - every stored value gets a place: PARTITIONED and fused -> PLANNED.
  *
  * Requires: after fuse, only the ops of the plan stand in blocks. Sets value.off and buffer.off
- * (byte offsets in the arena of a rank, 64-byte aligned) and module.arena. Offsets are absolute,
- * in repeat bodies too. off = -1 is a value that lives in another's storage:
+ * (byte offsets in a region, 64-byte aligned) and module.arena. Without a pipeline there is one region, at
+ * the beginning of the arena; with one ir/region.h says which region a value is in, ir/layout.h where that
+ * lies. Offsets in repeat bodies are relative to the region too. off = -1 is a value that lives in another's
+ * storage:
  *
  *   read                     the buffer, when the layouts are the same
  *   rename, split, merge     the operand (also accumulate, when there is one microbatch; and wait)
@@ -16,7 +18,8 @@
  * the iteration; everything else that has an offset and could not be an alias is a copy.
  *
  * Lifetimes are intervals of positions in a block. A repeat body is planned first and is then
- * one piece of the enclosing timeline. Buffers that outlive the step lie below. */
+ * one piece of the enclosing timeline. Of regions that are no workspaces all pieces are live together.
+ * Buffers that outlive the step lie below. */
 #include "ir/layout.h"
 #include "passes/passes.h"
 
