@@ -13,6 +13,33 @@ struct laying {
 	VEC(int64_t *) bases;         /* where the offset of each piece is wanted */
 };
 
+enum { MOST_ACTIONS = 1 << 20 };
+
+const char *layout_refused(struct arena *mem, const struct module *m, struct span *at)
+{
+	int last = 2 * (int)m->pipe.loops.n;
+
+	*at = (struct span){ 0 };
+	if (pipe_axis(m) < 0)
+		return NULL;
+	struct schedule s = pipe_schedule(m);
+	const char *why = schedule_refused(mem, &s);
+
+	if (why)
+		return why;
+	if ((int)m->pipe.end.n != pipe_chunks(m) || !last)
+		return "the pipeline is not cut into chunks";
+	if ((int64_t)pipe_chunks(m) * m->micro > MOST_ACTIONS)
+		return arena_printf(mem, "%d chunks of %lld microbatches are too many actions", pipe_chunks(m), (long long)m->micro);
+	for (const struct op *op = m->top.first; op; op = op->next)
+		if ((op->phase == FORWARD || op->phase == BACKWARD) &&
+		    (!HAS(op, where) || !op->at.where || (op->at.where & (op->at.where - 1)) || op_place(op) > last)) {
+			*at = op->span;
+			return arena_printf(mem, "%s has not got one place along the pipeline", opinfo[op->code].name);
+		}
+	return NULL;
+}
+
 /* -- the timeline -- */
 
 /* Backward is whole: I is all of it, W nothing. */

@@ -39,6 +39,9 @@ struct layouts {
 	struct message *fore, *back; /* that chunk g sends */
 };
 
+/* NULL, or why a module can't be laid out: a pipeline that was not cut, ops without a place, more actions than
+ * fit in memory. Call it first for what comes from a file. */
+const char *layout_refused(struct arena *mem, const struct module *m, struct span *at);
 struct layouts *layouts_of(struct arena *mem, const struct module *m, const struct regions *r);
 int channel_find(const struct layouts *l, int from, int to, enum phase phase); /* -1: none */
 /* Sets module.arena, the largest, and that of each stage. */

@@ -833,6 +833,11 @@ bool pass_memory(struct module *m, struct diag *d)
 	struct planner p = { .m = m, .d = d };
 	int64_t bytes;
 
+	struct span at;
+	const char *refused = layout_refused(m->mem, m, &at);
+
+	if (refused)
+		return diag_error(d, at, "%s", refused);
 	for (struct op *op = m->top.first; op; op = op->next)
 		op->aux = NULL;
 	struct regions *r = regions_of(m->mem, m);

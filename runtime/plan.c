@@ -183,7 +183,11 @@ static bool check_block(struct placing *p, const struct block *block)
 static bool check_places(struct module *m, struct diag *d)
 {
 	struct placing p = { .m = m, .r = regions_of(m->mem, m), .d = d };
+	struct span at;
+	const char *refused = layout_refused(m->mem, m, &at);
 
+	if (refused)
+		return diag_error(d, at, "%s", refused);
 	if (m->arena < 0 || m->workspace < 0 || m->micro < 1)
 		return diag_error(d, nowhere, "the plan has no arena, or no microbatches");
 	for (uint32_t i = 0; i < m->bufs.n; i++) {

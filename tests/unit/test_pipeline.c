@@ -474,6 +474,59 @@ static void another_order_is_found(void **state)
 	stop(&j);
 }
 
+/* -- plans that are not sound -- */
+
+static void refused(struct job *j, const char *word)
+{
+	char path[] = "/tmp/ptc-stages.XXXXXX";
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	close(fd);
+	assert_true(plan_save(j->m, path, &j->d));
+	struct module *m = plan_load(j->mem, NULL, path, &j->d);
+	struct runtime *rt = m ? rt_open(m, 7, &j->d) : NULL;
+
+	unlink(path);
+	assert_null(rt);
+	if (!strstr(j->d.log.s, word))
+		fail_msg("'%s' is not in: %s", word, j->d.log.s);
+	arena_free(j->mem);
+}
+
+static struct op *first_of(const struct job *j, enum phase phase)
+{
+	struct op *op = j->m->top.first;
+
+	while (op->phase != phase)
+		op = op->next;
+	return op;
+}
+
+static void plans_that_are_not_sound_are_refused(void **state)
+{
+	struct job j;
+
+	(void)state;
+	compile(&j, "1f1b", "pp=2,dp=1", "microbatches=4");
+	j.m->pipe.arena.at[1] += 64;
+	refused(&j, "does not fit what lies in it");
+	compile(&j, "1f1b", "pp=2,dp=1", "microbatches=4");
+	first_of(&j, FORWARD)->at.where = 1 << 20;
+	refused(&j, "has not got one place along the pipeline");
+	compile(&j, "1f1b", "pp=2,dp=1", "microbatches=4");
+	first_of(&j, BACKWARD)->at.where = 3;
+	refused(&j, "has not got one place along the pipeline");
+	compile(&j, "1f1b", "pp=2,dp=1", "microbatches=4");
+	j.m->pipe.end.n = 0;
+	refused(&j, "invalid IR");
+	compile(&j, "1f1b", "pp=2,dp=1", "microbatches=4");
+	for (struct op *op = first_of(&j, FORWARD); op->phase == FORWARD; op = op->next)
+		if (op->nin && op->at.where == 16) /* behind the last repeat: what it reads is not on stage 0 */
+			op->at.where = 1;
+	refused(&j, "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -488,6 +541,7 @@ int main(void)
 		cmocka_unit_test(a_stalled_rank_is_named),
 		cmocka_unit_test(a_rank_that_left_is_named),
 		cmocka_unit_test(another_order_is_found),
+		cmocka_unit_test(plans_that_are_not_sound_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
