@@ -69,11 +69,10 @@ static void note_read(struct module *m, const struct op *op)
 		int place = read_place(op);
 
 		x->need |= op->at.where;
-		/* what a loop reads is made in the glue on its way in: only the loop runs in all its chunks */
-		if (op->phase == FORWARD && place - place % 2 < x->least)
-			x->least = place - place % 2;
-		if (op->phase == BACKWARD && place + place % 2 > x->most)
-			x->most = place + place % 2;
+		if (op->phase == FORWARD && place < x->least)
+			x->least = place;
+		if (op->phase == BACKWARD && place > x->most)
+			x->most = place;
 	}
 }
 
