@@ -2,7 +2,7 @@
  *
  *   text -> simplify -> precision -> differentiate -> optimizer -> simplify2   (logical)
  *        -> microbatch -> stages -> place                                     (placed)
- *        -> partition -> pipeline -> fuse -> collectives -> overlap           (partitioned)
+ *        -> partition -> pipeline -> split -> fuse -> collectives -> overlap  (partitioned)
  *        -> memory                                                            (planned)
  */
 #define _POSIX_C_SOURCE 200809L
@@ -24,6 +24,7 @@ const struct pass passes[] = {
 	{ "place", "arrows to shardings of named values, params and states", pass_place, LOGICAL, PLACED },
 	{ "partition", "a sharding for every value, collectives in between", pass_partition, PLACED, PARTITIONED },
 	{ "pipeline", "a place for every op, iterations cut into stages by cost", pass_pipeline, PARTITIONED, PARTITIONED },
+	{ "split", "all_reduces around work on each element become a scatter and a gather", pass_split, PARTITIONED, PARTITIONED },
 	{ "fuse", "group ops into kernels", pass_fuse, PARTITIONED, PARTITIONED },
 	{ "collectives", "collectives that are ready together become one", pass_collectives, PARTITIONED, PARTITIONED },
 	{ "overlap", "start collectives early and wait for them late", pass_overlap, PARTITIONED, PARTITIONED },
