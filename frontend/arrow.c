@@ -177,8 +177,15 @@ static bool check_kind(struct ctx *c, const struct node *n, const struct arrow *
 		fail(c, n->at, "'order' is an option of dims -> axes");
 		return false;
 	}
-	if (a->host)
+	if (a->host && a->naxes) {
+		fail(c, n->at, "an arrow to the host has no axes");
+		hint(c, "a line of its own says how it is split: optimizer -> dp, and optimizer -> host");
+		return false;
+	}
+	if (a->host && a->what != W_PARAMS && a->what != W_OPTIMIZER)
 		return supported(c, n, a, "");
+	if (a->host)
+		return true;
 	if (a->what == W_ACTIVATIONS)
 		return supported(c, n, a, "; 'params -> …', 'grads -> …' and 'optimizer -> …' are");
 	return check_pipeline(c, n, a);

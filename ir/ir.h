@@ -201,8 +201,9 @@ struct buffer {
 	const char *owner;   /* of an optimizer state: its param */
 	struct sharding store, compute; /* place; compute differs for params only */
 	int64_t where;       /* places of the pipeline whose stages hold it; 0: all */
+	bool host;           /* it lies in host memory: read copies it to the device, write back */
 	struct span at;
-	int64_t off;
+	int64_t off;         /* in the arena, or in the host's part */
 };
 
 enum arrow_what { W_DIMS, W_PARAMS, W_GRADS, W_OPTIMIZER, W_ACTIVATIONS };
@@ -270,6 +271,7 @@ struct module {
 	dimid batch;                /* NODIM: the model has no inputs */
 	int64_t workspace;          /* bytes, cap of the backend's scratch */
 	int64_t arena;              /* bytes a rank (memory pass), of stages the largest; 0: not planned */
+	int64_t host;               /* bytes a rank in host memory */
 	bool probes;                /* `check`: gradients are written to probe buffers and read back */
 	struct block top;
 	uint32_t next_id;

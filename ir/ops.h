@@ -12,7 +12,7 @@
  * broadcasts. Order of dims is order in memory, nothing else.
  */
 /* -- leaves: no tensor operands; made again wherever they are read, in any sharding -- */
-OP(READ,      "read",      0, 0, 1, LEAF, NO,   "the buffer {buf}: input, param, state or optimizer state")
+OP(READ,      "read",      0, 0, 1, LEAF, NO,   "the buffer {buf}: input, param, state or optimizer state; of one in host memory a copy")
 OP(CONST,     "const",     0, 0, 1, LEAF, NO,   "{value} everywhere")
 OP(INDEX,     "index",     0, 0, 1, LEAF, NO,   "r[i] = i, along {dim}")
 OP(ITER,      "iter",      0, 0, 1, LEAF, NO,   "which iteration of the enclosing repeat over {dim} this is")

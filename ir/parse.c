@@ -154,6 +154,8 @@ static void parse_module(struct parser *p)
 			m->workspace = lex_int(p, 0, INT64_MAX);
 		} else if (lex_accept_key(p, "arena")) {
 			m->arena = lex_int(p, 0, INT64_MAX);
+		} else if (lex_accept_key(p, "host")) {
+			m->host = lex_int(p, 0, INT64_MAX);
 		} else if (lex_accept_word(p, "probes")) {
 			m->probes = true;
 		} else {
@@ -336,6 +338,8 @@ static void parse_buffer_facts(struct parser *p, struct buffer *b)
 			parse_compute(p, b);
 		} else if (lex_accept_key(p, "where")) {
 			b->where = lex_int(p, 0, INT64_MAX);
+		} else if (lex_accept_word(p, "host")) {
+			b->host = true;
 		} else if (lex_accept_key(p, "off")) {
 			b->off = lex_int(p, 0, INT64_MAX);
 		} else {

@@ -189,6 +189,8 @@ static void put_module(struct printer *p)
 	text_put(t, " workspace=%lld", (long long)m->workspace);
 	if (m->arena)
 		text_put(t, " arena=%lld", (long long)m->arena);
+	if (m->host)
+		text_put(t, " host=%lld", (long long)m->host);
 	text_put(t, "%s\n", m->probes ? " probes" : "");
 	for (uint32_t i = 0; m->src && i < m->src->files.n; i++) {
 		text_put(t, "source %u ", i);
@@ -354,6 +356,7 @@ static void put_buffer(struct printer *p, const struct buffer *b)
 	}
 	if (b->where)
 		text_put(t, " where=%lld", (long long)b->where);
+	text_put(t, "%s", b->host ? " host" : "");
 	if (b->off != -1)
 		text_put(t, " off=%lld", (long long)b->off);
 	put_op_span(t, b->at);

@@ -40,10 +40,9 @@ static void find_roots(struct building *b)
 	for (const struct op *op = b->m->top.first; op; op = op->next)
 		for (uint32_t i = 0; i < op->nout; i++) {
 			const struct value *v = op->out[i];
-			const struct buffer *buf = op->code == OP_READ ? find_buffer(b->m, op->at.buf) : NULL;
 
 			b->r->root[v->id] = is_alias(b->m, op) ? b->r->root[op->in[op->code == OP_WAIT ? i : 0]->id] : v;
-			if (buf && buf->role != B_INPUT && same_layout(v, buf->nd, buf->d, buf->store.on, buf->dt))
+			if (op->code == OP_READ && reads_in_place(b->m, op))
 				b->r->root[v->id] = NULL;
 		}
 }
@@ -186,6 +185,20 @@ static void fill_piped(struct building *b)
 	}
 }
 
+static void host_region(struct building *b)
+{
+	struct regions *r = b->r;
+
+	r->host = -1;
+	for (uint32_t i = 0; i < b->m->bufs.n; i++) {
+		if (!b->m->bufs.at[i]->host)
+			continue;
+		if (r->host < 0)
+			r->host = find_region(b, &(struct region){ .kind = RG_HOST, .dim = NODIM });
+		r->buf[i] = r->host;
+	}
+}
+
 struct regions *regions_of(struct arena *mem, const struct module *m)
 {
 	struct regions *r = NEW(mem, struct regions);
@@ -198,6 +211,7 @@ struct regions *regions_of(struct arena *mem, const struct module *m)
 		fill_piped(&b);
 	else
 		PUSH(mem, &r->at, ((struct region){ .kind = RG_ALL, .dim = NODIM }));
+	host_region(&b);
 	return r;
 }
 
@@ -206,7 +220,7 @@ struct regions *regions_of(struct arena *mem, const struct module *m)
 static void reach(struct regions *r, const struct module *m, const struct value *v)
 {
 	int no = r->of[v->id];
-	struct region *x = v->off >= 0 && no >= 0 ? &r->at.at[no] : NULL;
+	struct region *x = v->off >= 0 && no >= 0 && no != r->host ? &r->at.at[no] : NULL;
 	int64_t bytes = x ? local_bytes(m, v) : 0;
 
 	if (!x)

@@ -15,6 +15,7 @@ enum region_kind {
 	RG_ONCE,  /* workspace of PROLOGUE or EPILOGUE */
 	RG_WORK,  /* workspace of FORWARD or BACKWARD at a place */
 	RG_STASH, /* made and read at one place, of one chunk and microbatch, from FORWARD to BACKWARD */
+	RG_HOST,  /* in host memory: an arena of its own */
 	RG_KEPT   /* one value that is read at other places than its own: it travels along the chain */
 };
 
@@ -34,6 +35,7 @@ struct regions {
 	VEC(struct region) at;
 	int *of;               /* region of a value that has a place of its own, by id; values of bodies too */
 	int *buf;              /* of a buffer, by number */
+	int host;              /* of all buffers in host memory; -1: none */
 	const struct value **root; /* by id: whose storage a value of the top block lies in; NULL: a buffer's */
 };
 
@@ -59,4 +61,9 @@ int64_t round_up(int64_t n);
 bool same_place(const struct value *a, const struct value *b);
 /* Does the result of op lie in its operand's storage? */
 bool is_alias(const struct module *m, const struct op *op);
+/* Does the result of a read lie in its buffer? One in host memory is copied when it is read, unless only loops
+ * slice it: these copy row by row. */
+bool reads_in_place(const struct module *m, const struct op *read);
+/* Does sliced argument i of a repeat lie in its row of the operand? */
+bool arg_in_row(const struct module *m, const struct op *repeat, uint32_t i);
 #endif

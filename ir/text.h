@@ -1,7 +1,7 @@
 /* ir/text.h - the IR as text. print(parse(print(m))) equals print(m) byte for byte, in every form.
  *
  *   ptc-ir 1                                     version; '#' starts a comment
- *   module "gpt2" form=partitioned precision=bf16 micro=4 batch=batch workspace=268435456 [arena=N] [probes]
+ *   module "gpt2" form=partitioned precision=bf16 micro=4 batch=batch workspace=268435456 [arena=N] [host=N] [probes]
  *   source 0 "gpt2.pdsl"                         names only; spans print as !file:line:col:len
  *   mesh tp=8 !0:31:10:4                         user axes
  *   axis tp/0=2 of tp                            only when refined or with time: then all are listed
@@ -12,7 +12,7 @@
  *   buffer @"layers.wq" param f32[layers, embed, heads@tp] init=normal(0.02) compute=[layers, embed, heads] !0:14:3:2
  *   buffer @"tokens" input int[batch, seq] tokens=50257
  *   buffer @"targets" input int[batch, seq] tokens=50257 next="tokens":1
- *   buffer @"wq:m" opt f32[...] init=zeros owner="wq" where=1 off=4096
+ *   buffer @"wq:m" opt f32[...] init=zeros owner="wq" where=1 host off=4096
  *   arrow "sel": heads, ff -> tp.dp              arrow glob "sel*": ...; [params|grads|optimizer|activations] [dims];
  *   arrow params -> dp                           after the axes: none host zigzag gather_step
  *   forward:                                     a section header before its ops: prologue forward backward epilogue

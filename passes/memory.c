@@ -6,9 +6,9 @@
  * lies. Offsets in repeat bodies are relative to the region too. off = -1 is a value that lives in another's
  * storage:
  *
- *   read                     the buffer, when the layouts are the same
+ *   read                     the buffer, when the layouts are the same and it lies on the device
  *   rename, split, merge     the operand (also accumulate, when there is one microbatch; and wait)
- *   args of a repeat body    carry: the repeat's result; with: the operand; over: row i of it
+ *   args of a repeat body    carry: the repeat's result; with: the operand; over: row i of it, if on the device
  *   any other result         where it is sent: `accumulate` (an einsum that adds), a carried yield,
  *                            row i of a stacked yield, or the buffer of its `write`
  *
@@ -104,7 +104,7 @@ static void read_home(struct planner *p, struct op *op, int64_t pos)
 		home_new(p, v, pos);
 		return;
 	}
-	if (same_layout(v, b->nd, b->d, b->store.on, b->dt)) {
+	if (reads_in_place(p->m, op)) {
 		v->aux = p->bufs[i];
 		return;
 	}
@@ -136,7 +136,7 @@ static void arg_homes(struct planner *p, struct block *block)
 		h->root = NULL;
 		if ((int64_t)i < r->at.ncarry)
 			h->carry = (int)i;
-		if (i >= r->at.ncarry + r->at.nwith && !is_row(p->m, a, r->in[i], r->at.dim))
+		if (i >= r->at.ncarry + r->at.nwith && !arg_in_row(p->m, r, i))
 			h->root = a;
 	}
 }
@@ -428,7 +428,7 @@ static void direct_write(struct planner *p, struct op *op)
 	struct value *x = made_as(op->in[0]);
 	struct buffer *b = i >= 0 ? p->m->bufs.at[i] : NULL;
 
-	if (!b || op->home->owner || !makes_storage(p->m, x) || home_of(x)->direct || x->def->code == OP_REPEAT ||
+	if (!b || b->host || op->home->owner || !makes_storage(p->m, x) || home_of(x)->direct || x->def->code == OP_REPEAT ||
 	    !once_a_step(p->m, x->def) || !same_layout(x, b->nd, b->d, b->store.on, b->dt) ||
 	    writes_of(op->home, b->name) != 1)
 		return;
@@ -853,5 +853,6 @@ bool pass_memory(struct module *m, struct diag *d)
 		layout_arenas(m, r);
 	else
 		m->arena = p.base[0] + bytes;
+	m->host = r->host < 0 ? 0 : p.base[r->host];
 	return true;
 }

@@ -143,7 +143,7 @@ static bool is_stored(const struct module *m, const struct op *loop, const struc
 	const struct op *read = loop->in[v->no]->def;
 	const struct buffer *b = read && read->code == OP_READ ? find_buffer(m, read->at.buf) : NULL;
 
-	return b && b->role != B_INPUT && same_layout(read->out[0], b->nd, b->d, b->store.on, b->dt);
+	return b && b->role != B_INPUT && !b->host && same_layout(read->out[0], b->nd, b->d, b->store.on, b->dt);
 }
 
 static bool may_be_ahead(const struct overlap *o, const struct op *op)

@@ -3,6 +3,7 @@
  *   text -> simplify -> precision -> differentiate -> optimizer -> simplify2   (logical)
  *        -> microbatch -> stages -> place                                     (placed)
  *        -> partition -> pipeline -> split -> fuse -> collectives -> overlap  (partitioned)
+ *        -> offload                                                           (partitioned)
  *        -> memory                                                            (planned)
  */
 #define _POSIX_C_SOURCE 200809L
@@ -28,6 +29,7 @@ const struct pass passes[] = {
 	{ "fuse", "group ops into kernels", pass_fuse, PARTITIONED, PARTITIONED },
 	{ "collectives", "collectives that are ready together become one", pass_collectives, PARTITIONED, PARTITIONED },
 	{ "overlap", "start collectives early and wait for them late", pass_overlap, PARTITIONED, PARTITIONED },
+	{ "offload", "what lies in host memory is copied where it is used", pass_offload, PARTITIONED, PARTITIONED },
 	{ "memory", "offsets in one arena a rank", pass_memory, PARTITIONED, PLANNED },
 	{ 0 },
 };

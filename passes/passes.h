@@ -24,6 +24,7 @@ bool pass_split(struct module *m, struct diag *d);
 bool pass_fuse(struct module *m, struct diag *d);
 bool pass_collectives(struct module *m, struct diag *d);
 bool pass_overlap(struct module *m, struct diag *d);
+bool pass_offload(struct module *m, struct diag *d);
 bool pass_memory(struct module *m, struct diag *d);
 
 struct pass_options {

@@ -518,6 +518,18 @@ static void find_sums(struct module *m)
 			op->at.axes = (struct axes){ .n = 1, .a = { (uint8_t)pipe_axis(m) } };
 }
 
+/* A param, or an optimizer state by its param, lies in host memory where an arrow says so. */
+static bool on_host(const struct module *m, const struct buffer *b)
+{
+	enum arrow_what what = b->role == B_PARAM ? W_PARAMS : W_OPTIMIZER;
+	const char *name = b->role == B_PARAM ? b->name : b->owner;
+
+	for (uint32_t i = 0; (b->role == B_PARAM || b->role == B_OPT) && i < m->arrows.n; i++)
+		if (m->arrows.at[i].host && m->arrows.at[i].what == what && arrow_matches(&m->arrows.at[i], name))
+			return true;
+	return false;
+}
+
 bool pass_place(struct module *m, struct diag *d)
 {
 	struct cuts c = { { 0 }, { { 0 } } };
@@ -528,6 +540,8 @@ bool pass_place(struct module *m, struct diag *d)
 	find_sums(m);
 	for (uint32_t i = 0; i < m->bufs.n; i++)
 		place_buffer(m, m->bufs.at[i]);
+	for (uint32_t i = 0; i < m->bufs.n; i++)
+		m->bufs.at[i]->host = on_host(m, m->bufs.at[i]);
 	place_block(m, &m->top);
 	m->form = PLACED;
 	return true;

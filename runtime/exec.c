@@ -16,12 +16,14 @@ static bool broken(struct rank *r, const struct op *op, const char *why)
 
 char *rank_at(const struct rank *r, const struct loc *l)
 {
-	const struct slot *s = &r->slot[l->region];
+	static const struct slot all = { 0, 1 };
+	bool host = l->region == r->rt->regions->host;
+	const struct slot *s = host ? &all : &r->slot[l->region];
 	int64_t off = s->base + l->base * s->rows;
 
 	for (int i = 0; i < l->n; i++)
 		off += r->iter[l->depth[i]] * l->stride[i];
-	return r->arena + off;
+	return (host ? r->host : r->arena) + off;
 }
 
 static char *at(const struct rank *r, const struct loc *l)

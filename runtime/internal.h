@@ -336,7 +336,7 @@ struct rank {
 	struct runtime *rt;
 	int64_t no;
 	int coord[MAX_AXES];
-	char *arena;
+	char *arena, *host;
 	const struct slot *slot;  /* where regions are, now */
 	int64_t iter[NITER];
 	struct trips range[MAX_NEST]; /* of the loops that run now */

@@ -197,6 +197,8 @@ static char *buffer_at(const struct rank *r, const struct buffer *b)
 	const struct runtime *rt = r->rt;
 	uint32_t i = 0;
 
+	if (b->host)
+		return holds_buffer(rt->m, b, r->stage) ? r->host + b->off : NULL;
 	if (!rt->layouts)
 		return r->arena + b->off;
 	while (rt->m->bufs.at[i] != b)
@@ -368,6 +370,14 @@ static bool make_rank(struct runtime *rt, struct rank *r, struct diag *d)
 	}
 	if (bytes >= 4 << 20)
 		madvise(r->arena, bytes, MADV_HUGEPAGE);
+	if (rt->m->host) {
+		r->host = mmap(NULL, (size_t)rt->m->host, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (r->host == MAP_FAILED) {
+			r->host = NULL;
+			return diag_error(d, nowhere, "no memory for what rank %lld has on the host: %lld bytes: %s",
+					  (long long)r->no, (long long)rt->m->host, strerror(errno));
+		}
+	}
 	if (rt->threads > 1 && !(r->team = team_open(rt->threads)))
 		return diag_error(d, nowhere, "the threads of rank %lld can't be made", (long long)r->no);
 	r->gemm = gemm_team(rt->m->workspace > 0 ? rt->m->workspace : INT64_C(256) << 20, r->team);
@@ -455,6 +465,8 @@ void rt_close(struct runtime *r)
 		team_close(r->rank[i].team);
 		if (r->rank[i].arena)
 			munmap(r->rank[i].arena, rank_bytes(&r->rank[i]));
+		if (r->rank[i].host)
+			munmap(r->rank[i].host, (size_t)r->m->host);
 	}
 	for (uint32_t i = 0; i < r->inputs.n; i++)
 		free(r->inputs.at[i]->x);

@@ -262,7 +262,7 @@ bool place_checked(struct placing *p, const struct value *v, struct loc *at)
 		    __builtin_add_overflow(high, more, &high))
 			return lost(p, v, "it lies outside its repeat");
 	}
-	if (high > p->m->arena)
+	if (high > (at->region == p->r->host ? p->m->host : p->m->arena))
 		return lost(p, v, "it lies outside the arena");
 	return true;
 }

@@ -188,7 +188,7 @@ static bool check_places(struct module *m, struct diag *d)
 
 	if (refused)
 		return diag_error(d, at, "%s", refused);
-	if (m->arena < 0 || m->workspace < 0 || m->micro < 1)
+	if (m->arena < 0 || m->host < 0 || m->workspace < 0 || m->micro < 1)
 		return diag_error(d, nowhere, "the plan has no arena, or no microbatches");
 	for (uint32_t i = 0; i < m->bufs.n; i++) {
 		const struct buffer *b = m->bufs.at[i];
@@ -198,7 +198,7 @@ static bool check_places(struct module *m, struct diag *d)
 		memcpy(v.d, b->d, sizeof v.d);
 		if (!safe_bytes(m, &v, &bytes))
 			return diag_error(d, b->at, "the buffer '%s' is too large", b->name);
-		if (b->role != B_INPUT && (b->off < 0 || b->off % 64 || bytes > m->arena - b->off))
+		if (b->role != B_INPUT && (b->off < 0 || b->off % 64 || bytes > (b->host ? m->host : m->arena) - b->off))
 			return diag_error(d, b->at, "the buffer '%s' lies outside the arena", b->name);
 	}
 	note_targets(&m->top);
