@@ -56,6 +56,7 @@ int64_t param_count(const struct module *m);
 /* Bytes of a rank, and what they are used for; one for each stage, one without a pipeline. */
 struct memory {
 	int64_t peak, params, grads, optimizer, activations, workspace, comm;
+	int64_t host; /* apart: in none of the others */
 };
 struct memory *count_memory(struct session *s, const struct module *m, int *stages);
 /* The table of collectives for people. */

@@ -45,9 +45,10 @@ static json_t *comm_json(struct session *s, const struct module *m)
 
 static json_t *stage_json(const struct memory *x)
 {
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "peak", (json_int_t)x->peak, "params", (json_int_t)x->params,
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "peak", (json_int_t)x->peak, "params", (json_int_t)x->params,
 			 "grads", (json_int_t)x->grads, "optimizer", (json_int_t)x->optimizer, "activations",
-			 (json_int_t)x->activations, "workspace", (json_int_t)x->workspace, "comm", (json_int_t)x->comm);
+			 (json_int_t)x->activations, "workspace", (json_int_t)x->workspace, "comm", (json_int_t)x->comm,
+			 "host", (json_int_t)x->host);
 }
 
 static int explain_json(struct session *s, const struct module *m, const struct flops *f, const struct memory *x, int stages)
@@ -157,6 +158,8 @@ static void print_memory(struct arena *a, const char *whose, const struct memory
 	       amount(a, (double)x->workspace, "B"));
 	if (x->comm)
 		printf(", messages %s", amount(a, (double)x->comm, "B"));
+	if (x->host)
+		printf("; on the host %s", amount(a, (double)x->host, "B"));
 	putchar('\n');
 }
 
@@ -173,6 +176,9 @@ static int explain_text(struct session *s, const struct module *m, const struct 
 		       attention_imbalance(m));
 	for (int i = 0; i < stages; i++)
 		print_memory(a, stages == 1 ? "memory" : arena_printf(a, "stage %d", i), &x[i]);
+	struct host_traffic copies = host_traffic(m);
+	if (m->host)
+		printf("host        %s copied to the device in a step, %s back\n", amount(a, copies.in, "B"), amount(a, copies.out, "B"));
 	putchar('\n');
 	print_comm(s, m, stdout);
 	return fflush(stdout) ? MACHINE : DONE;

@@ -32,6 +32,10 @@ static void add_buffers(const struct module *m, int stage, struct memory *x)
 
 		if (!holds_buffer(m, b, stage))
 			continue;
+		if (b->host) {
+			x->host += round_up(buffer_bytes(m, b, stage));
+			continue;
+		}
 		if (b->role == B_PARAM || b->role == B_STATE)
 			x->params += buffer_bytes(m, b, stage);
 		if (b->role == B_OPT)

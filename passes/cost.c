@@ -3,6 +3,7 @@
  * FLOPs are those of contractions (2 a multiply-add); elementwise work is counted by the bytes it
  * moves. Seconds of one rank: max(flops / peak, bytes / bandwidth) for an op, and for a
  * collective latency + bytes / the slowest link that its group crosses. */
+#include "ir/region.h"
 #include "passes/passes.h"
 
 /* The product of the sizes of the loops of op; local: the parts that one rank has. */
@@ -266,6 +267,34 @@ double op_times(const struct module *m, const struct op *op)
 		if (o->code == OP_REPEAT)
 			times *= (double)dim_size(m, o->at.dim);
 	return times;
+}
+
+/* -- host memory -- */
+
+static const struct buffer *on_host(const struct module *m, const struct op *op)
+{
+	bool uses = op && (op->code == OP_READ || op->code == OP_WRITE);
+	const struct buffer *b = uses ? find_buffer(m, op->at.buf) : NULL;
+
+	return b && b->host && b->role != B_INPUT ? b : NULL;
+}
+
+struct host_traffic host_traffic(const struct module *m)
+{
+	struct host_traffic x = { 0, 0 };
+
+	for (const struct op *op = m->top.first; op; op = op->next) {
+		double times = op_times(m, op);
+
+		if (on_host(m, op) && op->code == OP_WRITE)
+			x.out += times * (double)local_bytes(m, op->in[0]);
+		if (on_host(m, op) && op->code == OP_READ && !reads_in_place(m, op))
+			x.in += times * (double)local_bytes(m, op->out[0]);
+		for (uint32_t i = 0; op->code == OP_REPEAT && i < op->nin; i++)
+			if (on_host(m, op->in[i]->def) && reads_in_place(m, op->in[i]->def))
+				x.in += times * (double)local_bytes(m, op->in[i]);
+	}
+	return x;
 }
 
 /* -- the table of collectives -- */

@@ -55,6 +55,12 @@ double attention_imbalance(const struct module *m);
  * FORWARD and BACKWARD. */
 double op_times(const struct module *m, const struct op *op);
 
+/* What a rank copies from host memory to the device in a step, and back; of a plan. */
+struct host_traffic {
+	double in, out;
+};
+struct host_traffic host_traffic(const struct module *m);
+
 /* A row of the table of collectives: same op, axes, source line. bytes: what a rank sends a step. */
 struct comm_row {
 	enum opcode op;
