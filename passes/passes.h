@@ -72,4 +72,11 @@ struct comm_row {
 };
 struct comm_row *comm_table(struct arena *mem, const struct module *m, int *n);
 
+/* -- prove.c: a plan is shown to be safe. False: an error says the first thing that is wrong. -- */
+struct proof {
+	int64_t stages, collectives, channels, reads, writes;
+	double seconds;
+};
+bool prove_plan(const struct module *m, struct proof *proof, struct diag *d);
+
 #endif

@@ -1,0 +1,141 @@
+/* passes/prove.c - ptc verify: a plan is shown to be safe, from its text alone, whatever the number of ranks.
+ *
+ * What verify() says of types comes first: what is pending, over which axes, through loops, sums over
+ * microbatches and into the buffers, which take nothing pending. Then that nothing is computed in vain: a term that
+ * was left out of a sum is a value that nobody reads. Then memory, by a walk over one rank's program. */
+#include <stdio.h>
+#include <time.h>
+
+#include "passes/prove.h"
+
+bool unsafe(struct prover *p, const struct op *op, const char *fmt, ...)
+{
+	char what[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof what, fmt, ap);
+	va_end(ap);
+	if (op->nout)
+		return diag_error(p->d, op->span, "unsafe plan: %s of %s: %s", opinfo[op->code].name,
+				  prove_name(p, op->out[0]), what);
+	return diag_error(p->d, op->span, "unsafe plan: %s: %s", opinfo[op->code].name, what);
+}
+
+const char *prove_name(struct prover *p, const struct value *v)
+{
+	return v->name ? arena_printf(p->d->mem, "%%%u '%s'", v->id, v->name) : arena_printf(p->d->mem, "%%%u", v->id);
+}
+
+/* -- nothing in vain -- */
+
+static void count_readers(struct prover *p, const struct block *block, uint32_t *readers)
+{
+	for (uint32_t i = 0; i < block->yields.n; i++)
+		readers[block->yields.at[i]->id]++;
+	for (const struct op *op = block->first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nin; i++)
+			readers[op->in[i]->id]++;
+		if (op->body)
+			count_readers(p, op->body, readers);
+	}
+}
+
+/* What may have no reader: what a loop carries for itself alone, lse of an attention that has no gradient. */
+static bool may_be_idle(const struct op *op, uint32_t i, const uint32_t *readers)
+{
+	if (op->code == OP_REPEAT)
+		return i < op->at.ncarry && readers[op->body->args.at[i]->id] > (op->body->yields.at[i] == op->body->args.at[i]);
+	return op->code == OP_ATTENTION && i == 1;
+}
+
+static bool is_read(struct prover *p, const struct block *block, const uint32_t *readers)
+{
+	for (uint32_t i = 0; i < block->args.n && block->owner; i++)
+		if (!readers[block->args.at[i]->id])
+			return unsafe(p, block->owner, "its operand %u is not used", i);
+	for (const struct op *op = block->first; op; op = op->next) {
+		for (uint32_t i = 0; i < op->nout; i++)
+			if (!readers[op->out[i]->id] && !may_be_idle(op, i, readers))
+				return unsafe(p, op, "nothing reads %s", prove_name(p, op->out[i]));
+		if (op->body && !is_read(p, op->body, readers))
+			return false;
+	}
+	return true;
+}
+
+static bool prove_readers(struct prover *p)
+{
+	uint32_t *readers = NEWN(p->d->mem, uint32_t, p->m->next_id + 1);
+
+	count_readers(p, &p->m->top, readers);
+	return is_read(p, &p->m->top, readers);
+}
+
+/* -- loops run back where their gradients are made -- */
+
+static bool goes_back(const struct op *r)
+{
+	return HAS(r, reverse) && r->at.reverse;
+}
+
+/* Only the compiler stacks what iterations make, for the loop that makes their gradients. */
+static bool runs_back(struct prover *p, const struct op *r)
+{
+	for (uint32_t i = (uint32_t)(r->at.ncarry + r->at.nwith); i < r->nin && r->at.ncarry; i++) {
+		const struct op *of = r->in[i]->def;
+
+		if (of && of->code == OP_REPEAT && of->at.ncarry && of->at.dim == r->at.dim && r->in[i]->no >= of->at.ncarry &&
+		    goes_back(of) == goes_back(r))
+			return unsafe(p, r, "it runs the way of the loop whose gradients it makes, as %s is of that",
+				      prove_name(p, r->in[i]));
+	}
+	return true;
+}
+
+static bool prove_order(struct prover *p, const struct block *block)
+{
+	for (const struct op *op = block->first; op; op = op->next)
+		if (op->code == OP_REPEAT && (!runs_back(p, op) || !prove_order(p, op->body)))
+			return false;
+	return true;
+}
+
+/* -- the whole -- */
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int64_t count_comms(const struct block *block)
+{
+	int64_t n = 0;
+
+	for (const struct op *op = block->first; op; op = op->next) {
+		n += comm_sends(op->code);
+		n += opinfo[op->code].class == C_ATTN && comm_axes(op) != 0;
+		n += op->code == OP_REPEAT ? count_comms(op->body) : 0;
+	}
+	return n;
+}
+
+bool prove_plan(const struct module *m, struct proof *proof, struct diag *d)
+{
+	struct prover p = { .m = m, .d = d, .proof = proof, .memory = { .mem = d->mem } };
+	double start = now();
+
+	*proof = (struct proof){ .stages = pipe_stages(m), .collectives = count_comms(&m->top) };
+	if (m->form != PLANNED)
+		return diag_error(d, (struct span){ 0 }, "the module is %s, not a plan", form_name[m->form]);
+	p.held = NEWN(d->mem, struct held, m->next_id + 1);
+	p.bufs = NEWN(d->mem, struct content, m->bufs.n + 1);
+	PUSH(d->mem, &p.made, NULL); /* tag 0 is nothing */
+	bool ok = verify(m, d) && prove_readers(&p) && prove_order(&p, &m->top) && prove_places(&p) && prove_memory(&p);
+
+	proof->seconds = now() - start;
+	return ok;
+}
