@@ -68,6 +68,7 @@ const char *shrink_model(struct session *s, double budget);
 int cmd_compile(struct session *s);
 int cmd_run(struct session *s);
 int cmd_check(struct session *s);
+int cmd_verify(struct session *s);
 int cmd_show(struct session *s);
 int cmd_opt(struct session *s);
 int cmd_explain(struct session *s);

@@ -5,7 +5,7 @@
 
 #include "frontend/cmd.h"
 
-enum { COMPILE = 1, RUN = 2, CHECK = 4, SHOW = 8, OPT = 16, EXPLAIN = 32, FMT = 64, IMPORT = 128 };
+enum { COMPILE = 1, RUN = 2, CHECK = 4, SHOW = 8, OPT = 16, EXPLAIN = 32, FMT = 64, IMPORT = 128, VERIFY = 256 };
 
 struct command {
 	const char *name;
@@ -19,6 +19,7 @@ static const struct command commands[] = {
 	{ "run", RUN, cmd_run, "plan|model.pdsl --data FILE --steps N", "train" },
 	{ "check", CHECK, cmd_check, "model.pdsl", "compare the plan with its one-rank twin" },
 	{ "explain", EXPLAIN, cmd_explain, "plan|model.pdsl", "say what a step computes, sends and stores" },
+	{ "verify", VERIFY, cmd_verify, "plan|model.pdsl", "prove that a plan is safe, for all its ranks" },
 	{ "show", SHOW, cmd_show, "plan|model.pdsl", "print the IR" },
 	{ "opt", OPT, cmd_opt, "--pass=A,B in.pir", "run passes on IR text" },
 	{ "fmt", FMT, cmd_fmt, "FILE...", "lay models out ('-': stdin)" },
@@ -36,7 +37,7 @@ struct option {
 };
 
 #define AT(field) offsetof(struct options, field)
-enum { MODEL = COMPILE | RUN | CHECK | SHOW | EXPLAIN };
+enum { MODEL = COMPILE | RUN | CHECK | SHOW | EXPLAIN | VERIFY };
 static const struct option options[] = {
 	{ "-o", "FILE", TEXT, AT(out), COMPILE | OPT | SHOW | IMPORT, "where to write ('-': stdout)" },
 	{ "--plan", "NAME", TEXT, AT(plan), MODEL, "which plan of the model" },
@@ -53,7 +54,7 @@ static const struct option options[] = {
 	{ "--init", "FILE", TEXT, AT(init), RUN, "safetensors file to begin from" },
 	{ "--save", "FILE", TEXT, AT(save), RUN, "safetensors file to write the params to" },
 	{ "--log-every", "N", WHOLE, AT(log_every), RUN, "steps between two lines" },
-	{ "--json", NULL, FLAG, AT(json), RUN | CHECK | EXPLAIN, "for programs" },
+	{ "--json", NULL, FLAG, AT(json), RUN | CHECK | EXPLAIN | VERIFY, "for programs" },
 	{ "--evaluator", NULL, FLAG, AT(eval_only), CHECK, "on the reference evaluator only" },
 	{ "--threads", "N", WHOLE, AT(threads), RUN | CHECK, "cores to use (0: all)" },
 	{ "-w", NULL, FLAG, AT(write_back), FMT, "write the files back" },
