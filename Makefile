@@ -52,7 +52,7 @@ UNIT := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
 PACKAGES := gcc libc6-dev flex bison libdnnl-dev libjansson-dev libcmocka-dev jq
 FUZZ_PACKAGES := clang libclang-rt-dev
 
-.PHONY: all demo check deps deps-fuzz check-includes unit units bench fuzz fuzz-check fuzzers clean install FORCE
+.PHONY: all demo check deps deps-fuzz check-includes unit units bench fuzz fuzz-check fuzzers mutate clean install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 all: $(BUILD)/ptc
@@ -137,6 +137,15 @@ fuzz-check: $(BUILD)/fuzz-check
 	$(Q)$(BUILD)/fuzz-check $(N) $(SEED)
 
 $(BUILD)/fuzz-check: $(filter-out %front.c %ir.c %programs.c,$(wildcard tests/fuzz/*.c)) $(wildcard tests/fuzz/*.h) \
+		$(foreach p,runtime codegen passes ir,$(BUILD)/lib$(p).a)
+	@echo "  cc      $@"
+	$(Q)$(CC) $(COMMON) $(WARN) $(CPPFLAGS) $(CFLAGS) -o $@ $(filter %.c %.a,$^) $(LDFLAGS) $(ALL_LDLIBS)
+
+# `make mutate N=3000 SEED=7`: plans with one fault each; ptc verify must reject those that a run shows to be unsafe.
+mutate: all $(BUILD)/mutate
+	$(Q)BUILD=$(BUILD) N=$(N) SEED=$(SEED) V=1 tests/mutate/run.sh
+
+$(BUILD)/mutate: $(wildcard tests/mutate/*.c) $(wildcard tests/mutate/*.h) \
 		$(foreach p,runtime codegen passes ir,$(BUILD)/lib$(p).a)
 	@echo "  cc      $@"
 	$(Q)$(CC) $(COMMON) $(WARN) $(CPPFLAGS) $(CFLAGS) -o $@ $(filter %.c %.a,$^) $(LDFLAGS) $(ALL_LDLIBS)

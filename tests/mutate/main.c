@@ -1,0 +1,322 @@
+/* tests/mutate/main.c - build/mutate [-v] N SEED PLAN...: N mutants of the plans, each of one fault.
+ *
+ * What is true of a mutant is asked of a run of all its ranks, twice: collectives that were started are carried
+ * out when they are waited for, and at once. Memory that a step may not rely on holds NaNs before it. If the run ends as that
+ * of the original, in the same reports and the same bits of every buffer, the mutant is harmless, else it is
+ * unsafe: it hangs, crashes, is refused by a rank, or computes something else. `ptc verify` is to reject every
+ * one that is unsafe. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ir/text.h"
+#include "passes/passes.h"
+#include "runtime/internal.h"
+#include "tests/mutate/mutate.h"
+
+enum { STEPS = 2, SECONDS = 20, KINDS = 64 };
+enum truth { SAME, OTHER, BROKEN, STUCK };
+
+struct plan {
+	const char *path, *text;
+	size_t len;
+	uint64_t result[2];
+};
+
+struct row {
+	int64_t mutants, unsafe, rejected, harmless_rejected, missed;
+};
+
+static bool loud;
+
+/* -- a run of all ranks -- */
+
+static uint64_t hash_buffers(struct runtime *rt, uint64_t h)
+{
+	for (uint32_t i = 0; i < rt->m->bufs.n; i++) {
+		const struct buffer *b = rt->m->bufs.at[i];
+		int64_t n = 1;
+
+		if (b->role == B_INPUT)
+			continue;
+		for (int k = 0; k < b->nd; k++)
+			n *= dim_size(rt->m, b->d[k]);
+		double *x = calloc((size_t)n + 1, sizeof *x);
+
+		if (!x)
+			_exit(BROKEN);
+		rt_get(rt, b->name, x);
+		h = fnv1a(h, x, (size_t)n * sizeof *x);
+		free(x);
+	}
+	for (uint32_t i = 0; i < rt->reports.n; i++)
+		h = fnv1a(h, &rt->reports.at[i].x, sizeof(double));
+	return h;
+}
+
+static void set_inputs(struct runtime *rt, int64_t step)
+{
+	for (uint32_t i = 0; i < rt->inputs.n; i++) {
+		const struct host_input *in = rt->inputs.at[i];
+		double *x = calloc((size_t)in->count + 1, sizeof *x);
+
+		if (!x)
+			_exit(BROKEN);
+		for (int64_t k = 0; k < in->count; k++) {
+			uint64_t r = fnv1a(FNV_START + (uint64_t)step, &k, sizeof k) >> 20;
+
+			x[k] = in->buf->tokens ? (double)(r % (uint64_t)in->buf->tokens) : (double)(r % 2000) / 1000 - 1;
+		}
+		rt_set(rt, in->buf->name, x);
+		free(x);
+	}
+}
+
+/* All of an arena but the buffers. */
+static void poison(struct runtime *rt)
+{
+	for (int64_t r = 0; r < rt->nrank; r++) {
+		char *keep = calloc(1, (size_t)rt->m->arena + 1), *arena = rt->rank[r].arena;
+
+		if (!keep)
+			_exit(BROKEN);
+		for (uint32_t i = 0; i < rt->m->bufs.n; i++) {
+			const struct buffer *b = rt->m->bufs.at[i];
+			struct value v = { .dt = b->dt, .nd = b->nd, .sh = b->store };
+
+			memcpy(v.d, b->d, sizeof v.d);
+			if (b->role != B_INPUT)
+				memset(keep + b->off, 1, (size_t)local_bytes(rt->m, &v));
+		}
+		for (int64_t i = 0; i < rt->m->arena; i++)
+			if (!keep[i])
+				arena[i] = (char)0xff;
+		free(keep);
+	}
+}
+
+static uint64_t run(const struct plan *p, bool eager)
+{
+	struct arena *mem = arena_new();
+	struct diag d;
+	struct runtime *rt;
+	uint64_t h = FNV_START;
+
+	diag_init(&d, mem, NULL, loud ? stderr : NULL);
+	if (eager)
+		setenv("PTC_TEST_EAGER", "1", 1);
+	else
+		unsetenv("PTC_TEST_EAGER");
+	struct module *m = module_parse(mem, p->path, p->text, p->len, &d);
+
+	if (!m || m->arena > 1 << 28 || module_ranks(m) > 64 || m->workspace < 0)
+		_exit(BROKEN);
+	m->workspace = m->workspace < 1 << 24 ? m->workspace : 1 << 24;
+	rt = rt_open(m, 7, &d);
+	if (!rt)
+		_exit(BROKEN);
+	for (int64_t step = 0; step < STEPS; step++) {
+		set_inputs(rt, step);
+		poison(rt);
+		if (!rt_step(rt, step, true, &d))
+			_exit(BROKEN);
+		h = hash_buffers(rt, h);
+	}
+	rt_close(rt);
+	arena_free(mem);
+	return h;
+}
+
+/* In a process of its own: it may crash or hang. *result: what the run computed. */
+static enum truth try_run(const struct plan *p, uint64_t *result)
+{
+	int fd[2], status;
+	struct pollfd in;
+	bool there = false;
+
+	fflush(NULL);
+	if (pipe(fd))
+		exit(3);
+	pid_t pid = fork();
+
+	if (pid < 0)
+		exit(3);
+	if (pid == 0) {
+		struct rlimit none = { 0, 0 };
+		uint64_t r[2];
+		int sink = loud ? -1 : open("/dev/null", O_WRONLY);
+
+		setrlimit(RLIMIT_CORE, &none);
+		if (sink >= 0)
+			dup2(sink, 2);
+		r[0] = run(p, false);
+		r[1] = run(p, true);
+		_exit(write(fd[1], r, sizeof r) == sizeof r ? 0 : BROKEN);
+	}
+	close(fd[1]);
+	in = (struct pollfd){ .fd = fd[0], .events = POLLIN };
+	if (poll(&in, 1, SECONDS * 1000) > 0)
+		there = read(fd[0], result, 2 * sizeof *result) == 2 * sizeof *result;
+	else
+		in.revents = 0;
+	kill(pid, SIGKILL);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	close(fd[0]);
+	return there ? SAME : in.revents ? BROKEN : STUCK;
+}
+
+static enum truth truth_of(const struct plan *original, const struct plan *mutant)
+{
+	uint64_t result[2] = { 0, 0 };
+	enum truth t = try_run(mutant, result);
+
+	if (t != SAME)
+		return t;
+	return result[0] == original->result[0] && result[1] == original->result[1] ? SAME : OTHER;
+}
+
+/* -- the verdict -- */
+
+static bool accepted(const struct plan *p, char *why, size_t size)
+{
+	struct arena *mem = arena_new();
+	struct proof proof;
+	struct diag d;
+
+	diag_init(&d, mem, NULL, NULL);
+	struct module *m = module_parse(mem, p->path, p->text, p->len, &d);
+	bool ok = m && prove_plan(m, &proof, &d);
+
+	snprintf(why, size, "%s", d.log.s ? d.log.s : "");
+	arena_free(mem);
+	return ok;
+}
+
+/* A mutant of p by mutation k; false: it can't have one, or the text is the same. */
+static bool mutate(struct arena *mem, const struct plan *p, int k, uint64_t *seed, struct plan *out)
+{
+	struct diag d;
+
+	diag_init(&d, mem, NULL, NULL);
+	struct module *m = module_parse(mem, p->path, p->text, p->len, &d);
+
+	if (!m || !mutations[k].change(m, seed))
+		return false;
+	*out = *p;
+	out->text = module_print(m, mem, &out->len);
+	return out->len != p->len || memcmp(out->text, p->text, p->len) != 0;
+}
+
+static void keep(const char *kind, const struct plan *p, int64_t n)
+{
+	char path[256];
+
+	snprintf(path, sizeof path, "%s/missed-%lld.pir", getenv("TMP") ? getenv("TMP") : "/tmp", (long long)n);
+	FILE *f = fopen(path, "w");
+
+	if (!f)
+		return;
+	fwrite(p->text, 1, p->len, f);
+	fclose(f);
+	printf("MISSED  %s of %s: %s\n", kind, p->path, path);
+}
+
+static void judge(const struct plan *p, int k, uint64_t *seed, int64_t n, struct row *row)
+{
+	static const char *const names[] = { "harmless", "other results", "broken", "stuck" };
+	struct arena *mem = arena_new();
+	struct plan mutant;
+	char why[300];
+
+	if (mutate(mem, p, k, seed, &mutant)) {
+		bool yes = accepted(&mutant, why, sizeof why);
+		enum truth t = truth_of(p, &mutant);
+
+		row->mutants++;
+		row->unsafe += t != SAME;
+		row->rejected += !yes;
+		row->harmless_rejected += !yes && t == SAME;
+		row->missed += yes && t != SAME;
+		if (loud)
+			printf("%-28s %-30s %-14s %s", mutations[k].name, p->path, names[t], yes ? "accepted\n" : why);
+		if (yes && t != SAME)
+			keep(mutations[k].name, &mutant, n);
+	}
+	arena_free(mem);
+}
+
+static bool load(struct plan *p, const char *path)
+{
+	FILE *f = fopen(path, "rb");
+	char why[300], *text = calloc(1, 1 << 24);
+
+	if (!f || !text)
+		return false;
+	p->path = path;
+	p->len = fread(text, 1, 1 << 24, f);
+	fclose(f);
+	if (strncmp(text, "ptc-plan", 8) == 0) {
+		char *end = strchr(text, '\n') + 1;
+
+		p->len -= (size_t)(end - text);
+		text = end;
+	}
+	p->text = text;
+	if (!accepted(p, why, sizeof why)) {
+		printf("REJECTED  the original %s: %s\n", path, why);
+		return false;
+	}
+	if (try_run(p, p->result) != SAME || p->result[0] != p->result[1]) {
+		printf("FAILED  the original %s does not run, or not always alike\n", path);
+		return false;
+	}
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	struct row rows[KINDS] = { { 0 } }, all = { 0 };
+	int kinds = 0, a = 1, nplan = 0;
+	struct plan plan[64];
+
+	if (a < argc && strcmp(argv[a], "-v") == 0) {
+		loud = true;
+		a++;
+	}
+	if (argc - a < 3)
+		return 2;
+	int64_t n = atoll(argv[a]);
+	uint64_t seed = (uint64_t)atoll(argv[a + 1]);
+
+	for (a += 2; a < argc && nplan < 64; a++)
+		if (!load(&plan[nplan++], argv[a]))
+			return 1;
+	while (mutations[kinds].name)
+		kinds++;
+	for (int64_t i = 0; i < n; i++)
+		judge(&plan[(i / kinds + i) % nplan], (int)(i % kinds), &seed, i, &rows[i % kinds]);
+	printf("%-28s %8s %8s %8s %10s %8s\n", "", "mutants", "unsafe", "rejected", "harmless r.", "MISSED");
+	for (int k = 0; k < kinds; k++) {
+		const struct row *r = &rows[k];
+
+		printf("%-28s %8lld %8lld %8lld %10lld %8lld\n", mutations[k].name, (long long)r->mutants, (long long)r->unsafe,
+		       (long long)r->rejected, (long long)r->harmless_rejected, (long long)r->missed);
+		all.mutants += r->mutants;
+		all.unsafe += r->unsafe;
+		all.rejected += r->rejected;
+		all.harmless_rejected += r->harmless_rejected;
+		all.missed += r->missed;
+	}
+	printf("%-28s %8lld %8lld %8lld %10lld %8lld\n", "all", (long long)all.mutants, (long long)all.unsafe,
+	       (long long)all.rejected, (long long)all.harmless_rejected, (long long)all.missed);
+	return all.missed ? 1 : 0;
+}

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Plans with one fault each (mutants.c): ptc verify rejects every one that hangs, crashes or computes something else
+# when all its ranks run (main.c). N mutants (300) from SEED (1); prints the table with V=1.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib.sh
+MAKE=${MAKE:-make} N=${N:-300} SEED=${SEED:-1}
+export TMP
+
+# Hardware that is slow at all but starting to send: what can be sent early is.
+slow() { # MODEL
+	{
+		sed "s|include \"../../|include \"$PWD/|" "tests/equiv/$1.pdsl"
+		printf 'hardware cpu {\n\tflops fp32 = 1M, bf16 = 1M\n\tmemory 8Gi, bandwidth = 1M\n'
+		printf '\tlink slow, bandwidth = 1M, latency = 1n\n}\n'
+	} >"$TMP/slow-$1.pdsl"
+}
+slow gpt
+slow mlp
+plans=
+while read -r name file options; do
+	# shellcheck disable=SC2086
+	expect "compile $name" 0 "$PTC" "$(echo "$file" | sed "s|^slow|$TMP/slow|")" -o "$TMP/$name.plan" $options || continue
+	if expect "verify $name" 0 "$PTC" verify "$TMP/$name.plan"; then ok "verify $name: $(cat "$TMP/out")"; fi
+	plans="$plans $TMP/$name.plan"
+done <<TABLE
+dp       tests/equiv/gpt.pdsl  --mesh dp=2 --set microbatches=2
+tp       tests/equiv/gpt.pdsl  --mesh tp=2
+dptp     tests/equiv/gpt.pdsl  --mesh dp=2,tp=2 --set layers=5
+sp       tests/equiv/gpt.pdsl  --plan sp --mesh tp=2
+zero1    tests/equiv/gpt.pdsl  --plan zero --mesh dp=2
+zero2    tests/equiv/gpt.pdsl  --plan grads --mesh dp=2 --set microbatches=2
+zero3    tests/equiv/gpt.pdsl  --plan params --mesh dp=2 --set microbatches=2,layers=5
+ring     tests/equiv/gpt.pdsl  --plan ring --mesh cp=2
+ulysses  tests/equiv/gpt.pdsl  --plan ulysses --mesh cp=2
+llama    tests/equiv/llama.pdsl --plan all --mesh tp=2
+experts  tests/cases/moe.pdsl  --mesh ep=2
+overlap1 slow-gpt.pdsl --plan grads --mesh dp=2
+overlap2 slow-gpt.pdsl --plan params --mesh dp=2 --set layers=3,microbatches=2
+overlap3 slow-mlp.pdsl --plan zero --mesh dp=2
+TABLE
+
+$MAKE --no-print-directory "$BUILD/mutate" >"$TMP/log" 2>&1 || bad "build mutate" "$TMP/log"
+# shellcheck disable=SC2086
+if "$BUILD/mutate" "$N" "$SEED" $plans >"$TMP/table"; then
+	ok "$(tail -1 "$TMP/table")"
+	[ -z "$V" ] || cat "$TMP/table"
+else
+	cp "$TMP"/missed-* "${KEEP:-/tmp}" 2>/dev/null
+	bad "mutate $N $SEED" "$TMP/table"
+fi
+finish
