@@ -123,6 +123,20 @@ static int64_t count_comms(const struct block *block)
 	return n;
 }
 
+/* Regions, and with a pipeline where they lie, follow from the plan; a runtime makes the same. */
+static bool lay_out(struct prover *p)
+{
+	struct regions *r = regions_of(p->d->mem, p->m);
+
+	p->r = r;
+	if (pipe_axis(p->m) < 0)
+		return true;
+	regions_measure(r, p->m);
+	p->l = layouts_of(p->d->mem, p->m, r);
+	p->proof->channels = p->l->channels.n;
+	return true;
+}
+
 bool prove_plan(const struct module *m, struct proof *proof, struct diag *d)
 {
 	struct prover p = { .m = m, .d = d, .proof = proof, .memory = { .mem = d->mem } };
@@ -134,7 +148,8 @@ bool prove_plan(const struct module *m, struct proof *proof, struct diag *d)
 	p.held = NEWN(d->mem, struct held, m->next_id + 1);
 	p.bufs = NEWN(d->mem, struct content, m->bufs.n + 1);
 	PUSH(d->mem, &p.made, NULL); /* tag 0 is nothing */
-	bool ok = verify(m, d) && prove_readers(&p) && prove_order(&p, &m->top) && prove_places(&p) && prove_memory(&p);
+	bool ok = verify(m, d) && prove_readers(&p) && prove_order(&p, &m->top) && lay_out(&p) && prove_places(&p) &&
+		  prove_channels(&p) && prove_steps(&p);
 
 	proof->seconds = now() - start;
 	return ok;

@@ -5,14 +5,18 @@
  * places, or with the runtime, which uses them: all three follow the rules at the head of memory.c. */
 #ifndef PTC_PROVE_H
 #define PTC_PROVE_H
+#include "ir/layout.h"
 #include "passes/passes.h"
 
-/* A depth from SLOT on: not the iteration but the parity of a count of them, of what is gathered {ahead}. */
-enum { PROVE_NEST = 8, SLOT = PROVE_NEST };
+/* A depth from SLOT on: not the iteration but the parity of a count of them, of what is gathered {ahead}; and
+ * the iterations of a pipelined loop that come before on this chunk, on this stage. */
+enum { PROVE_NEST = 8, SLOT = PROVE_NEST, IN_CHUNK = 2 * PROVE_NEST, IN_STAGE, NCOUNT };
 
-/* Where a value lies: base + iteration[depth] * stride. */
+/* Where a value lies: base + iteration[depth] * stride, in a region (ir/region.h). rows: it is all rows of the
+ * region that there are, each of so many bytes; 0: it is not. */
 struct spot {
-	int64_t base, bytes;
+	int region;
+	int64_t base, bytes, rows;
 	int n, depth[PROVE_NEST];
 	int64_t stride[PROVE_NEST];
 	bool adds; /* it is added to what lies there, but in the first microbatch */
@@ -30,6 +34,7 @@ struct held {
 	bool placed;
 	const struct op *to; /* the op that it is sent to */
 	struct content is, was; /* was: of a sum, before this microbatch */
+	uint32_t level;         /* of a stack of sums: its content when nothing was added, then each after the one before */
 };
 
 /* -- prove_bytes.c: which bytes hold what -- */
@@ -58,24 +63,34 @@ static inline bool meet(struct bytes a, struct bytes b)
 struct flight {
 	struct bytes at;
 	bool written;
-	const struct op *op;
+	const struct op *op;  /* NULL: a message */
 };
 
 struct prover {
 	const struct module *m;
 	struct diag *d;
-	struct held *held;     /* by id of the value */
-	struct content *bufs;  /* by index in module.bufs */
+	const struct regions *r;
+	const struct layouts *l; /* NULL: no pipeline */
+	struct held *held;       /* by id of the value */
+	struct content *bufs;    /* by index in module.bufs */
 	struct memory memory;
 	VEC(const struct value *) made; /* by tag: the value it was made as */
 	VEC(struct flight) flights;
-	struct bytes iter[SLOT + PROVE_NEST]; /* rows that are walked at once, by depth */
-	int64_t turns[PROVE_NEST];            /* iterations walked, by depth */
-	struct bytes next;                    /* rows of the next iteration of the innermost loop; none: empty */
-	int64_t mb, steps;
 	int hops;
-	bool eval;             /* an evaluation: what the reports need that need no backward */
-	bool *shown;           /* by number of the op of the top block */
+
+	/* Where the walk is. */
+	bool eval;               /* an evaluation: what the reports need that need no backward */
+	const bool *shown;       /* by number of the op of the top block */
+	const struct slot *slot; /* by region */
+	int64_t arena, places;   /* of the stage */
+	int stage, chunk;        /* chunk -1: prologue, epilogue */
+	bool first;              /* sums over the microbatches begin here */
+	int64_t nth;             /* microbatches that this chunk has had */
+	struct bytes iter[NCOUNT];   /* rows that are walked at once, by depth */
+	int64_t turns[PROVE_NEST];   /* iterations walked, by depth */
+	struct bytes next;           /* rows of the next iteration of the innermost loop; none: empty */
+	int64_t chunk_at, stage_at;  /* of the pipelined loop: iterations before the chunk's, on all stages, on this */
+	int64_t steps;
 	struct proof *proof;
 };
 
@@ -83,16 +98,26 @@ struct prover {
 bool prove_places(struct prover *p);  /* of all values; false: one has none, or lies outside the arena */
 int prove_depth(const struct block *block);
 bool same_spot(const struct spot *a, const struct spot *b);
-bool row_of(const struct value *v, const struct value *whole, dimid dim);
+bool row_of(const struct module *m, const struct value *v, const struct value *whole, dimid dim);
+int row_depth(const struct prover *p, const struct op *repeat, const struct spot *whole); /* what counts its rows */
 bool sums_up(const struct op *repeat, uint32_t k);
 bool view_keeps(const struct module *m, const struct op *op); /* a view that need not move an element */
 bool may_lie_on(const struct op *op, uint32_t result, uint32_t operand); /* read before it is written, wherever it is */
 
 /* -- prove_walk.c -- */
-bool prove_memory(struct prover *p);
+bool walk_op(struct prover *p, const struct op *op); /* at the top, or in a body */
+bool read_value(struct prover *p, const struct op *op, const struct value *v);
+struct bytes range_of(const struct prover *p, const struct spot *s);
+struct bytes buffer_range(const struct prover *p, uint32_t buf);
+uint32_t tag_new(struct prover *p, const struct value *v);
+const char *content_name(struct prover *p, struct content is);
+void start_flight(struct prover *p, const struct op *op, struct bytes at, bool written);
+
+/* -- prove_step.c -- */
+bool prove_steps(struct prover *p);   /* of every stage: training, evaluation */
 
 /* -- prove_pipe.c -- */
-bool prove_pipe(struct prover *p);
+bool prove_channels(struct prover *p);
 
 bool unsafe(struct prover *p, const struct op *op, const char *fmt, ...) PRINTF(3, 4);
 const char *prove_name(struct prover *p, const struct value *v); /* %12 'x' */

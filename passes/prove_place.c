@@ -3,7 +3,7 @@
 
 bool same_spot(const struct spot *a, const struct spot *b)
 {
-	if (a->base != b->base || a->n != b->n)
+	if (a->region != b->region || a->base != b->base || a->n != b->n)
 		return false;
 	for (int i = 0; i < a->n; i++)
 		if (a->depth[i] != b->depth[i] || a->stride[i] != b->stride[i])
@@ -26,10 +26,22 @@ static bool values_alike(const struct value *a, const struct value *b)
 	return alike(a, b->nd, b->d, b->sh.on, b->dt);
 }
 
-bool row_of(const struct value *v, const struct value *whole, dimid dim)
+bool row_of(const struct module *m, const struct value *v, const struct value *whole, dimid dim)
 {
-	return whole->nd == v->nd + 1 && whole->d[0] == dim && whole->sh.on[0].n == 0 &&
+	const struct axes *on = &whole->sh.on[0];
+	bool staged = on->n == 1 && is_staged(m, dim) && on->a[0] == pipe_axis(m);
+
+	return whole->nd == v->nd + 1 && whole->d[0] == dim && (!on->n || staged) &&
 	       alike(v, v->nd, whole->d + 1, whole->sh.on + 1, whole->dt);
+}
+
+int row_depth(const struct prover *p, const struct op *repeat, const struct spot *whole)
+{
+	const struct region *x = &p->r->at.at[whole->region];
+
+	if (repeat->home->owner || !p->l || !is_staged(p->m, repeat->at.dim))
+		return prove_depth(repeat->home);
+	return x->kind == RG_STASH && x->dim != NODIM ? IN_CHUNK : IN_STAGE;
 }
 
 int prove_depth(const struct block *block)
@@ -217,13 +229,14 @@ static bool place_row(struct prover *p, const struct value *v, const struct op *
 {
 	struct spot *s = &p->held[v->id].spot;
 
-	if (!row_of(v, whole, r->at.dim))
+	if (!row_of(p->m, v, whole, r->at.dim))
 		return lost(p, v, "it is no row of the stack");
 	if (!place_at(p, v, whole))
 		return false;
 	if (s->n == PROVE_NEST)
 		return lost(p, v, "repeats are nested too deep");
-	s->depth[s->n] = prove_depth(r->home);
+	s->rows = 0;
+	s->depth[s->n] = row_depth(p, r, s);
 	s->stride[s->n++] = s->bytes;
 	return true;
 }
@@ -242,14 +255,37 @@ static bool place_arg(struct prover *p, const struct value *v)
 	return place_row(p, v, r, r->in[i]);
 }
 
+/* Of a region of rows it has those that there are on the stage, or in the chunk, at hand. */
+static bool place_in_region(struct prover *p, const struct value *v, int region, int64_t base)
+{
+	struct spot *s = &p->held[v->id].spot;
+
+	if (region < 0)
+		return lost(p, v, "it is of no region");
+	s->region = region;
+	s->base = base;
+	dimid dim = p->r->at.at[region].dim;
+
+	if (dim == NODIM)
+		return true;
+	int64_t cap = v->nd && v->d[0] == dim ? cap_of(p->m, dim, &v->sh.on[0]) : 0;
+
+	if (!cap)
+		return lost(p, v, "it has no rows in a region of rows");
+	s->rows = s->bytes / cap;
+	return true;
+}
+
 static bool place_in_buffer(struct prover *p, const struct value *v, const char *name)
 {
 	const struct buffer *b = find_buffer(p->m, name);
+	uint32_t i = 0;
 
 	if (!b || b->off < 0 || !alike(v, b->nd, b->d, b->store.on, b->dt))
 		return lost(p, v, "its layout is not that of the buffer");
-	p->held[v->id].spot.base = b->off;
-	return true;
+	while (p->m->bufs.at[i] != b)
+		i++;
+	return place_in_region(p, v, p->r->buf[i], b->off);
 }
 
 /* v lies where `as` is sent: itself, or what a wait makes of it. */
@@ -261,7 +297,7 @@ static bool place_where_sent(struct prover *p, const struct value *v, const stru
 	if (to && to->code == OP_WAIT)
 		return as == v && v->def->nout == to->nout ? place_where_sent(p, v, to->out[v->no]) :
 							     lost(p, v, "nothing waits for it");
-	if (to && to->code == OP_ACCUMULATE && p->m->micro > 1) {
+	if (to && to->code == OP_ACCUMULATE && sums_in_step(p->m)) {
 		if (!values_alike(v, to->out[0]))
 			return lost(p, v, "it differs from what it is added to");
 		if (!place_at(p, v, to->out[0]))
@@ -275,11 +311,11 @@ static bool place_where_sent(struct prover *p, const struct value *v, const stru
 		if ((int64_t)k < r->at.ncarry)
 			return (values_alike(v, as->home->args.at[k]) || lost(p, v, "it differs from what is carried")) &&
 			       place_at(p, v, as->home->args.at[k]);
-		if (!row_of(v, r->out[k], r->at.dim))
+		if (!row_of(p->m, v, r->out[k], r->at.dim))
 			continue;
 		if (!place_row(p, v, r, r->out[k]))
 			return false;
-		s->adds |= p->m->micro > 1 && sums_up(r, k);
+		s->adds |= sums_in_step(p->m) && sums_up(r, k);
 		return true;
 	}
 	return to && to->code == OP_WRITE ? place_in_buffer(p, v, to->at.buf) : lost(p, v, "it has no offset");
@@ -301,8 +337,8 @@ static bool place_in_turn(struct prover *p, const struct value *v)
 static bool find_place(struct prover *p, const struct value *v)
 {
 	if (v->off >= 0) {
-		p->held[v->id].spot.base = v->off;
-		return !v->def || !HAS(v->def, ahead) || place_in_turn(p, v);
+		return place_in_region(p, v, p->r->of[v->id], v->off) &&
+		       (!v->def || !HAS(v->def, ahead) || place_in_turn(p, v));
 	}
 	if (!v->def)
 		return place_arg(p, v);
@@ -310,7 +346,7 @@ static bool find_place(struct prover *p, const struct value *v)
 	case OP_READ:
 		return place_in_buffer(p, v, v->def->at.buf);
 	case OP_ACCUMULATE:
-		if (p->m->micro > 1)
+		if (sums_in_step(p->m))
 			return place_where_sent(p, v, v);
 		/* fall through */
 	case OP_WAIT:
@@ -336,20 +372,20 @@ static int64_t trips_at(const struct prover *p, const struct value *v, int depth
 	return -1;
 }
 
-/* Both ends of its range, over all iterations there are. */
+/* Both ends of its range, over all iterations there are; of a pipeline's stages the walk sees to it. */
 static bool is_inside(struct prover *p, const struct value *v)
 {
 	const struct spot *s = &p->held[v->id].spot;
 	int64_t high, more;
 	bool ok = s->base >= 0 && s->base % 64 == 0 && !__builtin_add_overflow(s->base, s->bytes, &high);
 
-	for (int i = 0; ok && i < s->n; i++) {
+	for (int i = 0; ok && !p->l && i < s->n; i++) {
 		int64_t trips = trips_at(p, v, s->depth[i]);
 
 		ok = trips >= 0 && !__builtin_mul_overflow(s->stride[i], trips ? trips - 1 : 0, &more) &&
 		     !__builtin_add_overflow(high, more, &high);
 	}
-	return (ok && high <= p->m->arena) || lost(p, v, "it lies outside of the arena");
+	return (ok && (p->l || high <= p->m->arena)) || lost(p, v, "it lies outside of the arena");
 }
 
 static bool bytes_of(const struct module *m, const struct value *v, int64_t *bytes)

@@ -1,21 +1,26 @@
-/* passes/prove_walk.c - a step, walked once over abstract memory.
+/* passes/prove_walk.c - ops and loops, walked once over abstract memory.
  *
  * A loop is walked for a few of its iterations: the first two, all others at once as one wide row, the last,
  * and one more before it if their number is odd, so that what is used in turn ends as it does in the run. What
  * an iteration leaves for the next is met from both sides of the wide row. Loops that hold loops are
- * walked whole. The same goes for microbatches, but for the wide row: they share all memory. */
+ * walked whole. */
 #include "passes/prove.h"
 
-enum { MOST_STEPS = 20000000, FEW = 4 };
+enum { MOST_STEPS = 50000000, FEW = 4 };
 
 static struct held *held(struct prover *p, const struct value *v)
 {
 	return &p->held[v->id];
 }
 
-static struct bytes range_of(const struct prover *p, const struct spot *s)
+struct bytes range_of(const struct prover *p, const struct spot *s)
 {
-	struct bytes b = { s->base, s->base + s->bytes };
+	const struct slot *at = &p->slot[s->region];
+	struct bytes b = { at->base + s->base * at->rows, 0 };
+
+	if (at->base < 0)
+		return (struct bytes){ -1, 0 };
+	b.hi = b.lo + (s->rows ? s->rows * at->rows : s->bytes);
 
 	for (int i = 0; i < s->n; i++) {
 		b.lo += p->iter[s->depth[i]].lo * s->stride[i];
@@ -24,13 +29,13 @@ static struct bytes range_of(const struct prover *p, const struct spot *s)
 	return b;
 }
 
-static uint32_t tag_new(struct prover *p, const struct value *v)
+uint32_t tag_new(struct prover *p, const struct value *v)
 {
 	PUSH(p->d->mem, &p->made, v);
 	return p->made.n - 1;
 }
 
-static const char *content_name(struct prover *p, struct content is)
+const char *content_name(struct prover *p, struct content is)
 {
 	const struct value *v = is.tag ? p->made.at[is.tag] : NULL;
 
@@ -41,16 +46,23 @@ static const char *content_name(struct prover *p, struct content is)
 
 /* -- reading and writing -- */
 
+static const char *flight_name(const struct flight *f)
+{
+	return f->op ? opinfo[f->op->code].name : "a message";
+}
+
 static bool read_at(struct prover *p, const struct op *op, const struct value *v, struct bytes at, struct content is)
 {
 	struct piece hole;
 	const struct piece *x;
 
 	p->proof->reads++;
+	if (at.lo < 0 || at.hi > p->arena)
+		return unsafe(p, op, "it reads %s, which is not on stage %d", prove_name(p, v), p->stage);
 	for (uint32_t i = 0; i < p->flights.n; i++)
 		if (p->flights.at[i].written && meet(p->flights.at[i].at, at))
 			return unsafe(p, op, "it reads %s while %s still writes there", prove_name(p, v),
-				      opinfo[p->flights.at[i].op->code].name);
+				      flight_name(&p->flights.at[i]));
 	x = is.tag ? memory_find(&p->memory, at, is, &hole) : NULL;
 	if (is.tag && !x)
 		return true;
@@ -63,7 +75,7 @@ static bool read_at(struct prover *p, const struct op *op, const struct value *v
 		      x->is.tag == is.tag ? "another part of it" : content_name(p, x->is));
 }
 
-static bool read_value(struct prover *p, const struct op *op, const struct value *v)
+bool read_value(struct prover *p, const struct op *op, const struct value *v)
 {
 	return read_at(p, op, v, range_of(p, &held(p, v)->spot), held(p, v)->is);
 }
@@ -71,10 +83,12 @@ static bool read_value(struct prover *p, const struct op *op, const struct value
 static bool write_at(struct prover *p, const struct op *op, const struct value *v, struct bytes at, struct content is)
 {
 	p->proof->writes++;
+	if (at.lo < 0 || at.hi > p->arena)
+		return unsafe(p, op, "it writes %s outside of the arena of stage %d", prove_name(p, v), p->stage);
 	for (uint32_t i = 0; i < p->flights.n; i++)
 		if (meet(p->flights.at[i].at, at))
 			return unsafe(p, op, "it writes %s where %s is still at work", prove_name(p, v),
-				      opinfo[p->flights.at[i].op->code].name);
+				      flight_name(&p->flights.at[i]));
 	memory_put(&p->memory, at, is);
 	return true;
 }
@@ -93,7 +107,8 @@ static struct spot row_spot(struct prover *p, const struct op *r, const struct v
 	struct spot s = held(p, whole)->spot;
 
 	s.bytes = held(p, row)->spot.bytes;
-	s.depth[s.n] = prove_depth(r->home);
+	s.rows = 0;
+	s.depth[s.n] = row_depth(p, r, &s);
 	s.stride[s.n++] = s.bytes;
 	return s;
 }
@@ -101,18 +116,18 @@ static struct spot row_spot(struct prover *p, const struct op *r, const struct v
 /* -- stacks -- */
 
 /* A stack that is not of rows, one behind the other, is taken whole at every iteration. */
-static bool in_rows(const struct op *r, const struct value *whole, const struct value *row)
+static bool in_rows(const struct prover *p, const struct op *r, const struct value *whole, const struct value *row)
 {
-	return row_of(row, whole, r->at.dim);
+	return row_of(p->m, row, whole, r->at.dim);
 }
 
 static bool put_row(struct prover *p, const struct op *r, uint32_t k)
 {
 	const struct value *y = r->body->yields.at[k], *whole = r->out[k];
 	struct held *w = held(p, whole);
-	bool sums = p->m->micro > 1 && sums_up(r, k);
+	bool sums = sums_in_step(p->m) && sums_up(r, k);
 
-	if (!in_rows(r, whole, y)) {
+	if (!in_rows(p, r, whole, y)) {
 		if (sums)
 			return unsafe(p, r, "a sum over the microbatches that is not stacked by rows");
 		return read_value(p, r, y) && write_at(p, r, whole, range_of(p, &w->spot), w->is);
@@ -126,7 +141,7 @@ static bool put_row(struct prover *p, const struct op *r, uint32_t k)
 		return false;
 	if (meet(at, range_of(p, &held(p, y)->spot)))
 		return unsafe(p, r, "%s lies across its row of the stack", prove_name(p, y));
-	if (sums && p->mb > 0 && !read_at(p, r, whole, at, w->was))
+	if (sums && p->nth > 0 && !read_at(p, r, whole, at, w->was))
 		return false;
 	return write_at(p, r, whole, at, w->is);
 }
@@ -148,10 +163,10 @@ static const struct value *made_in(struct prover *p, const struct value *v)
 
 	if (to && to->code == OP_WAIT)
 		return v->def && v->def->nout == to->nout ? made_in(p, to->out[v->no]) : NULL;
-	if (to && to->code == OP_ACCUMULATE && p->m->micro > 1 && same_spot(&held(p, v)->spot, &held(p, to->out[0])->spot))
+	if (to && to->code == OP_ACCUMULATE && sums_in_step(p->m) && same_spot(&held(p, v)->spot, &held(p, to->out[0])->spot))
 		return to->out[0];
 	for (uint32_t k = r ? (uint32_t)r->at.ncarry : 0; r && k < r->body->yields.n; k++)
-		if (r->body->yields.at[k] == v && in_rows(r, r->out[k], v)) {
+		if (r->body->yields.at[k] == v && in_rows(p, r, r->out[k], v)) {
 			struct spot s = row_spot(p, r, r->out[k], v);
 
 			if (same_spot(&s, &held(p, v)->spot))
@@ -184,6 +199,12 @@ static bool apart(struct prover *p, const struct op *op)
 	return true;
 }
 
+/* Does a sum over the microbatches begin? Rows of a stack do so chunk by chunk. */
+static bool begins(const struct prover *p, const struct value *sum)
+{
+	return sum->def->code == OP_REPEAT ? !p->nth : p->first;
+}
+
 static bool write_result(struct prover *p, const struct op *op, const struct value *v)
 {
 	const struct value *whole = made_in(p, v);
@@ -199,7 +220,7 @@ static bool write_result(struct prover *p, const struct op *op, const struct val
 		held(p, whole)->was = held(p, whole)->is;
 		held(p, whole)->is = (struct content){ tag_new(p, whole), at.lo };
 	}
-	if (h->spot.adds && p->mb > 0 && !read_at(p, op, whole, at, held(p, whole)->was))
+	if (h->spot.adds && !begins(p, whole) && !read_at(p, op, whole, at, held(p, whole)->was))
 		return false;
 	h->is = held(p, whole)->is;
 	return write_at(p, op, v, at, h->is);
@@ -207,7 +228,7 @@ static bool write_result(struct prover *p, const struct op *op, const struct val
 
 /* -- collectives in flight -- */
 
-static void start_flight(struct prover *p, const struct op *op, struct bytes at, bool written)
+void start_flight(struct prover *p, const struct op *op, struct bytes at, bool written)
 {
 	PUSH(p->d->mem, &p->flights, ((struct flight){ at, written, op }));
 }
@@ -244,14 +265,27 @@ static bool walk_wait(struct prover *p, const struct op *op)
 	return true;
 }
 
+/* rows: of the loop's range on this chunk. */
+static void set_iter(struct prover *p, int depth, struct bytes rows, int64_t turn)
+{
+	int64_t at = depth ? 0 : p->chunk_at;
+
+	p->iter[depth] = (struct bytes){ at + rows.lo, at + rows.hi };
+	p->iter[SLOT + depth] = (struct bytes){ turn & 1, (turn & 1) + 1 };
+	if (depth)
+		return;
+	p->iter[IN_CHUNK] = rows;
+	p->iter[IN_STAGE] = (struct bytes){ p->stage_at + rows.lo, p->stage_at + rows.hi };
+}
+
 /* The gather of another iteration than this, from its start on. */
 static bool fly_ahead(struct prover *p, const struct op *op, int depth, struct bytes rows, int64_t turn)
 {
-	struct bytes row = p->iter[depth], slot = p->iter[SLOT + depth];
+	struct bytes kept[NCOUNT];
 	bool ok = true;
 
-	p->iter[depth] = rows;
-	p->iter[SLOT + depth] = (struct bytes){ turn & 1, (turn & 1) + 1 };
+	memcpy(kept, p->iter, sizeof kept);
+	set_iter(p, depth, rows, turn);
 	for (uint32_t i = 0; ok && i < op->nin; i++) {
 		held(p, op->in[i])->is = held(p, op->home->owner->in[op->in[i]->no])->is;
 		ok = op->in[i]->off < 0 ? read_value(p, op, op->in[i]) :
@@ -261,17 +295,31 @@ static bool fly_ahead(struct prover *p, const struct op *op, int depth, struct b
 		ok = write_at(p, op, op->out[i], range_of(p, &held(p, op->out[i])->spot), (struct content){ 0, 0 });
 	if (ok)
 		fly(p, op);
-	p->iter[depth] = row;
-	p->iter[SLOT + depth] = slot;
+	memcpy(p->iter, kept, sizeof kept);
 	return ok;
+}
+
+/* A sum over stages: which of them give what they hold, the others zeros. */
+static bool takes_part(const struct prover *p, const struct op *op)
+{
+	if (op->code != OP_TO_PARTIAL || !p->l || !HAS(op, from) || !op->at.from)
+		return true;
+	return HAS(op, form) && op->at.form ? p->places & op->at.from : p->stage == pipe_first_stage(p->m, op->at.from);
+}
+
+/* What a stage has made is a term of its own: it may not be left out. */
+static bool may_be_left(struct prover *p, const struct op *op)
+{
+	return takes_part(p, op) || !(HAS(op, form) && op->at.form) || !held(p, op->in[0])->is.tag ||
+	       unsafe(p, op, "what stage %d has of %s is left out of the sum", p->stage, prove_name(p, op->in[0]));
 }
 
 static bool walk_compute(struct prover *p, const struct op *op)
 {
 	for (uint32_t i = 0; i < op->nin; i++)
-		if (!read_value(p, op, op->in[i]))
+		if (takes_part(p, op) && !read_value(p, op, op->in[i]))
 			return false;
-	if (!apart(p, op))
+	if (!may_be_left(p, op) || (takes_part(p, op) && !apart(p, op)))
 		return false;
 	for (uint32_t i = 0; i < op->nout; i++)
 		if (!write_result(p, op, op->out[i]))
@@ -299,12 +347,17 @@ static int buffer_no(const struct prover *p, const char *name)
 	return -1;
 }
 
-static struct bytes buffer_range(const struct prover *p, const struct buffer *b)
+struct bytes buffer_range(const struct prover *p, uint32_t buf)
 {
+	const struct buffer *b = p->m->bufs.at[buf];
 	struct value v = { .dt = b->dt, .nd = b->nd, .sh = b->store };
+	struct spot s = { .region = p->r->buf[buf], .base = b->off };
 
 	memcpy(v.d, b->d, sizeof v.d);
-	return (struct bytes){ b->off, b->off + local_bytes(p->m, &v) };
+	s.bytes = local_bytes(p->m, &v);
+	if (p->r->at.at[s.region].dim != NODIM)
+		s.rows = s.bytes / cap_of(p->m, v.d[0], &v.sh.on[0]);
+	return range_of(p, &s);
 }
 
 static bool walk_read(struct prover *p, const struct op *op)
@@ -319,9 +372,9 @@ static bool walk_read(struct prover *p, const struct op *op)
 		held(p, v)->is = p->bufs[i];
 		return true;
 	}
-	if (meet(range_of(p, &held(p, v)->spot), buffer_range(p, b)))
+	if (meet(range_of(p, &held(p, v)->spot), buffer_range(p, (uint32_t)i)))
 		return unsafe(p, op, "the copy of '%s' lies on the buffer", b->name);
-	return read_at(p, op, v, buffer_range(p, b), p->bufs[i]) && write_value(p, op, v);
+	return read_at(p, op, v, buffer_range(p, (uint32_t)i), p->bufs[i]) && write_value(p, op, v);
 }
 
 static bool walk_write(struct prover *p, const struct op *op)
@@ -329,7 +382,7 @@ static bool walk_write(struct prover *p, const struct op *op)
 	int i = buffer_no(p, op->at.buf);
 	const struct buffer *b = p->m->bufs.at[i];
 	struct held *h = held(p, op->in[0]);
-	struct bytes to = buffer_range(p, b), from = range_of(p, &h->spot);
+	struct bytes to = buffer_range(p, (uint32_t)i), from = range_of(p, &h->spot);
 
 	if (!read_value(p, op, op->in[0]))
 		return false;
@@ -360,7 +413,7 @@ static bool walk_accumulate(struct prover *p, const struct op *op)
 {
 	struct held *in = held(p, op->in[0]), *out = held(p, op->out[0]);
 
-	if (p->m->micro <= 1)
+	if (!sums_in_step(p->m))
 		return walk_view(p, op);
 	if (same_spot(&in->spot, &out->spot)) { /* it was added where it was made */
 		out->is = in->is;
@@ -368,7 +421,7 @@ static bool walk_accumulate(struct prover *p, const struct op *op)
 	}
 	if (!read_value(p, op, op->in[0]) || !apart(p, op))
 		return false;
-	if (p->mb > 0 && !read_value(p, op, op->out[0]))
+	if (!p->first && !read_value(p, op, op->out[0]))
 		return false;
 	return write_value(p, op, op->out[0]);
 }
@@ -393,6 +446,12 @@ static struct bytes rows_of(const struct bytes *rows, int64_t n, bool whole, int
 	return whole ? (struct bytes){ k, k + 1 } : rows[k];
 }
 
+/* Is r cut into chunks? */
+static bool is_piped(const struct prover *p, const struct op *r)
+{
+	return p->l && !r->home->owner && is_staged(p->m, r->at.dim) && p->chunk >= 0;
+}
+
 static bool holds_loop(const struct block *b)
 {
 	for (const struct op *op = b->first; op; op = op->next)
@@ -401,26 +460,64 @@ static bool holds_loop(const struct block *b)
 	return false;
 }
 
+/* A loop of a pipeline that is carried on from another chunk has what it carries from there. */
+static bool is_entered(struct prover *p, const struct op *r, int64_t k)
+{
+	if (!is_piped(p, r) || (HAS(r, local) && k < 63 && (r->at.local >> k & 1)))
+		return true;
+	struct trips t = pipe_trips(p->m, r->at.dim, p->chunk);
+
+	return HAS(r, reverse) && r->at.reverse ? t.hi == dim_size(p->m, r->at.dim) : t.lo == 0;
+}
+
+static bool begin_carry(struct prover *p, const struct op *r, int64_t k)
+{
+	struct held *in = held(p, r->in[k]), *out = held(p, r->out[k]);
+
+	if (!is_entered(p, r, k))
+		return read_value(p, r, r->out[k]);
+	if (same_spot(&in->spot, &out->spot)) {
+		out->is = in->is;
+		return true;
+	}
+	if (meet(range_of(p, &in->spot), range_of(p, &out->spot)))
+		return unsafe(p, r, "%s lies across what it is carried in", prove_name(p, r->in[k]));
+	return read_value(p, r, r->in[k]) && write_value(p, r, r->out[k]);
+}
+
+/* The contents of a stack of sums, one for each number of microbatches that were added. */
+static uint32_t level_of(struct prover *p, const struct value *stack)
+{
+	struct held *h = held(p, stack);
+
+	if (!h->level)
+		for (int64_t i = 0; i <= p->m->micro; i++) {
+			uint32_t tag = tag_new(p, stack);
+
+			h->level = h->level ? h->level : tag;
+		}
+	return h->level + (uint32_t)p->nth;
+}
+
 static bool begin_loop(struct prover *p, const struct op *r)
 {
-	for (int64_t k = 0; k < r->at.ncarry; k++) {
-		struct held *in = held(p, r->in[k]), *out = held(p, r->out[k]);
-
-		if (same_spot(&in->spot, &out->spot)) {
-			out->is = in->is;
-		} else {
-			if (meet(range_of(p, &in->spot), range_of(p, &out->spot)))
-				return unsafe(p, r, "%s lies across what it is carried in", prove_name(p, r->in[k]));
-			if (!read_value(p, r, r->in[k]) || !write_value(p, r, r->out[k]))
-				return false;
-		}
-	}
+	for (int64_t k = 0; k < r->at.ncarry; k++)
+		if (!begin_carry(p, r, k))
+			return false;
 	for (uint32_t k = (uint32_t)r->at.ncarry; k < r->nout; k++) {
 		const struct value *in = made_in(p, r->out[k]);
 		struct held *h = held(p, r->out[k]);
+		int64_t lo = range_of(p, &h->spot).lo;
 
-		h->was = in ? held(p, in)->was : h->is;
-		h->is = in ? held(p, in)->is : (struct content){ tag_new(p, r->out[k]), range_of(p, &h->spot).lo };
+		if (in) {
+			h->was = held(p, in)->was;
+			h->is = held(p, in)->is;
+		} else if (sums_in_step(p->m) && sums_up(r, k)) {
+			h->was = (struct content){ level_of(p, r->out[k]), lo };
+			h->is = (struct content){ level_of(p, r->out[k]) + 1, lo };
+		} else {
+			h->is = (struct content){ tag_new(p, r->out[k]), lo };
+		}
 	}
 	return true;
 }
@@ -436,7 +533,7 @@ static bool begin_iteration(struct prover *p, const struct op *r)
 		held(p, a)->is = held(p, from)->is;
 		if (i < r->at.ncarry + r->at.nwith || a->off < 0)
 			continue;
-		struct spot s = in_rows(r, from, a) ? row_spot(p, r, from, a) : held(p, from)->spot;
+		struct spot s = in_rows(p, r, from, a) ? row_spot(p, r, from, a) : held(p, from)->spot;
 
 		if (meet(range_of(p, &s), range_of(p, &held(p, a)->spot)))
 			return unsafe(p, r, "%s lies on the stack that it is a row of", prove_name(p, a));
@@ -486,42 +583,56 @@ static bool carry(struct prover *p, const struct op *r)
 	return kept <= p->m->workspace || unsafe(p, r, "its carried values need %lld bytes of workspace", (long long)kept);
 }
 
-static bool walk_block(struct prover *p, const struct block *block, enum phase phase);
+static bool walk_body(struct prover *p, const struct block *body);
 
-static bool walk_repeat(struct prover *p, const struct op *r)
+static bool walk_trips(struct prover *p, const struct op *r, int64_t trips)
 {
-	int64_t trips = dim_size(p->m, r->at.dim), n = 0;
-	struct bytes next = p->next;
 	int depth = prove_depth(r->home);
 	bool whole = holds_loop(r->body), back = HAS(r, reverse) && r->at.reverse;
 	struct bytes rows[FEW + 2];
+	int64_t n = whole ? trips : 0;
 
-	if (!begin_loop(p, r))
-		return false;
-	if (whole)
-		n = trips;
 	for (int64_t at = 0; !whole && at < trips; at = rows[n++].hi)
 		rows[n] = next_rows(at, trips);
 	for (const struct op *op = r->body->first; n && op; op = op->next)
 		if (HAS(op, ahead) && !fly_ahead(p, op, depth, rows_of(rows, n, whole, back ? n - 1 : 0), p->turns[depth]))
 			return false;
 	for (int64_t i = 0; i < n; i++, p->turns[depth]++) {
-		int64_t k = back ? n - 1 - i : i, turn = p->turns[depth] & 1;
+		int64_t k = back ? n - 1 - i : i;
 
-		p->iter[depth] = rows_of(rows, n, whole, k);
-		p->iter[SLOT + depth] = (struct bytes){ turn, turn + 1 };
+		set_iter(p, depth, rows_of(rows, n, whole, k), p->turns[depth]);
 		p->next = rows_of(rows, n, whole, back ? k - 1 : k + 1);
-		if (!begin_iteration(p, r) || !walk_block(p, r->body, r->phase) || !carry(p, r))
+		if (!begin_iteration(p, r) || !walk_body(p, r->body) || !carry(p, r))
 			return false;
 	}
-	p->next = next;
-	for (uint32_t k = 0; k < r->nout && trips; k++) /* all rows are there, and nothing else was put there since */
-		if (k >= r->at.ncarry && !read_value(p, r, r->out[k]))
-			return false;
 	return true;
 }
 
-static bool walk_op(struct prover *p, const struct op *op)
+static bool walk_repeat(struct prover *p, const struct op *r)
+{
+	int64_t trips = dim_size(p->m, r->at.dim), chunk_at = p->chunk_at, stage_at = p->stage_at;
+	struct bytes next = p->next;
+	bool ok;
+
+	if (p->l && !r->home->owner && is_staged(p->m, r->at.dim) && p->chunk < 0)
+		return unsafe(p, r, "a loop of the pipeline outside of its chunks");
+	if (!r->home->owner)
+		p->chunk_at = p->stage_at = 0;
+	if (is_piped(p, r)) {
+		struct trips t = pipe_trips(p->m, r->at.dim, p->chunk);
+
+		trips = t.hi - t.lo;
+		p->chunk_at = t.lo;
+		p->stage_at = pipe_row(p->m, r->at.dim, p->chunk);
+	}
+	ok = begin_loop(p, r) && walk_trips(p, r, trips);
+	p->next = next;
+	p->chunk_at = chunk_at;
+	p->stage_at = stage_at;
+	return ok;
+}
+
+static bool walk_one(struct prover *p, const struct op *op)
 {
 	if (++p->steps > MOST_STEPS)
 		return unsafe(p, op, "the loops around it are too long to be walked");
@@ -545,113 +656,15 @@ static bool walk_op(struct prover *p, const struct op *op)
 	}
 }
 
-static bool walk_block(struct prover *p, const struct block *block, enum phase phase)
+bool walk_op(struct prover *p, const struct op *op)
 {
-	int64_t i = 0;
+	return walk_one(p, op) && put_rows(p, op);
+}
 
-	for (const struct op *op = block->first; op; op = op->next, i++) {
-		if (!block->owner && (op->phase != phase || (p->eval && !p->shown[i])))
-			continue;
-		if (!walk_op(p, op) || !put_rows(p, op))
+static bool walk_body(struct prover *p, const struct block *body)
+{
+	for (const struct op *op = body->first; op; op = op->next)
+		if (!walk_op(p, op))
 			return false;
-	}
 	return true;
-}
-
-/* -- a step -- */
-
-/* What reports need that need no backward. */
-static void find_shown(struct prover *p)
-{
-	int64_t n = 0;
-	bool *back, *want;
-
-	for (struct op *op = p->m->top.first; op; op = op->next)
-		op->mark = n++;
-	back = NEWN(p->d->mem, bool, n + 1);
-	want = NEWN(p->d->mem, bool, n + 1);
-	for (const struct op *op = p->m->top.first; op; op = op->next) {
-		back[op->mark] = op->phase == BACKWARD;
-		for (uint32_t i = 0; i < op->nin; i++)
-			back[op->mark] |= op->in[i]->def && back[op->in[i]->def->mark];
-	}
-	for (const struct op *op = p->m->top.last; op; op = op->prev) {
-		want[op->mark] |= op->code == OP_REPORT && !back[op->mark];
-		for (uint32_t i = 0; i < op->nin && want[op->mark]; i++)
-			if (op->in[i]->def)
-				want[op->in[i]->def->mark] = true;
-	}
-	p->shown = want;
-}
-
-static bool place_buffers(struct prover *p)
-{
-	p->memory.pieces.n = 0;
-	for (uint32_t i = 0; i < p->m->bufs.n; i++) {
-		const struct buffer *b = p->m->bufs.at[i];
-		struct piece hole;
-
-		if (b->role == B_INPUT)
-			continue;
-		struct bytes at = buffer_range(p, b);
-		const struct piece *x = memory_find(&p->memory, at, (struct content){ 0, 0 }, &hole);
-
-		if (b->off < 0 || b->off % 64 || at.hi > p->m->arena)
-			return diag_error(p->d, b->at, "unsafe plan: the buffer '%s' lies outside of the arena", b->name);
-		if (at.lo < at.hi && (!x || x != &hole || hole.at.hi < at.hi))
-			return diag_error(p->d, b->at, "unsafe plan: the buffer '%s' lies on another", b->name);
-		p->bufs[i] = (struct content){ tag_new(p, NULL), b->off };
-		memory_put(&p->memory, at, p->bufs[i]);
-	}
-	return true;
-}
-
-static bool keeps_buffers(struct prover *p)
-{
-	for (uint32_t i = 0; i < p->m->bufs.n; i++) {
-		const struct buffer *b = p->m->bufs.at[i];
-		struct piece hole;
-
-		if (b->role == B_INPUT)
-			continue;
-		const struct piece *x = memory_find(&p->memory, buffer_range(p, b), p->bufs[i], &hole);
-
-		if (x)
-			return diag_error(p->d, b->at, "unsafe plan: at the end of %s step '%s' holds %s in bytes %lld to %lld",
-					  p->eval ? "an evaluation" : "a", b->name, content_name(p, x->is),
-					  (long long)x->at.lo, (long long)x->at.hi);
-	}
-	return true;
-}
-
-static bool walk_step(struct prover *p)
-{
-	int64_t micro = p->m->micro <= FEW ? p->m->micro : FEW - p->m->micro % 2;
-
-	for (uint32_t i = 0; i < p->m->next_id; i++)
-		p->held[i].is = p->held[i].was = (struct content){ 0, 0 };
-	p->mb = 0;
-	p->flights.n = 0;
-	memset(p->turns, 0, sizeof p->turns);
-	if (!place_buffers(p) || !walk_block(p, &p->m->top, PROLOGUE))
-		return false;
-	for (p->mb = 0; p->mb < micro; p->mb++)
-		if (!walk_block(p, &p->m->top, FORWARD) || !walk_block(p, &p->m->top, BACKWARD))
-			return false;
-	p->mb = 0;
-	if (!walk_block(p, &p->m->top, EPILOGUE) || !keeps_buffers(p))
-		return false;
-	for (uint32_t i = 0; i < p->flights.n; i++)
-		return unsafe(p, p->flights.at[i].op, "nothing waits for it");
-	return true;
-}
-
-bool prove_memory(struct prover *p)
-{
-	find_shown(p);
-	p->eval = false;
-	if (!walk_step(p))
-		return false;
-	p->eval = true;
-	return walk_step(p);
 }
