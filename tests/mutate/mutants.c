@@ -667,6 +667,104 @@ static bool split_otherwise(struct module *m, uint64_t *seed)
 	return true;
 }
 
+/* -- pipelines -- */
+
+static bool has_where(const struct op *op)
+{
+	return HAS(op, where);
+}
+
+static int64_t other_places(struct module *m, uint64_t *seed, int64_t where)
+{
+	uint64_t n = 2 * m->pipe.loops.n + 1;
+
+	return draw(seed, 2) ? 1ll << draw(seed, n) : where ^ 1ll << draw(seed, n);
+}
+
+static bool other_where(struct module *m, uint64_t *seed)
+{
+	struct op *op = pick(m, seed, false, has_where);
+
+	if (!op || !m->pipe.loops.n)
+		return false;
+	SET(op, where, other_places(m, seed, op->at.where));
+	return true;
+}
+
+static bool other_holders(struct module *m, uint64_t *seed)
+{
+	struct buffer *b = m->bufs.at[draw(seed, m->bufs.n)];
+
+	if (!m->pipe.loops.n)
+		return false;
+	b->where = other_places(m, seed, b->where);
+	return true;
+}
+
+static bool from_stages(const struct op *op)
+{
+	return HAS(op, from);
+}
+
+static bool other_from(struct module *m, uint64_t *seed)
+{
+	struct op *op = pick(m, seed, false, from_stages);
+
+	if (!op)
+		return false;
+	if (draw(seed, 3))
+		SET(op, from, other_places(m, seed, op->at.from));
+	else
+		SET(op, form, !op->at.form);
+	return true;
+}
+
+static bool other_cut(struct module *m, uint64_t *seed)
+{
+	if (!m->pipe.end.n)
+		return false;
+	m->pipe.end.at[draw(seed, m->pipe.end.n)] += draw(seed, 2) ? 1 : -1;
+	return true;
+}
+
+static bool other_schedule(struct module *m, uint64_t *seed)
+{
+	if (!m->pipe.end.n)
+		return false;
+	switch (draw(seed, 4)) {
+	case 0:
+		m->pipe.order = (enum schedule_kind)draw(seed, SCHED_LIST);
+		return true;
+	case 1:
+		m->pipe.buffers = 1 + (int64_t)draw(seed, 4);
+		return true;
+	case 2:
+		m->pipe.inflight = (int64_t)draw(seed, 6);
+		return true;
+	default:
+		m->pipe.chunks = 1 + (int)draw(seed, 3);
+		return true;
+	}
+}
+
+static bool other_arena(struct module *m, uint64_t *seed)
+{
+	if (!m->pipe.arena.n)
+		return false;
+	m->pipe.arena.at[draw(seed, m->pipe.arena.n)] += draw(seed, 2) ? 64 : -64;
+	return true;
+}
+
+static bool flip_local(struct module *m, uint64_t *seed)
+{
+	struct op *op = pick(m, seed, false, is_repeat);
+
+	if (!op || !op->at.ncarry || !m->pipe.end.n)
+		return false;
+	SET(op, local, op->at.local ^ 1ll << draw(seed, (uint64_t)op->at.ncarry));
+	return true;
+}
+
 const struct mutation mutations[] = {
 	{ "collective dropped", drop_comm },
 	{ "reduction dropped, owed", drop_honestly },
@@ -705,5 +803,12 @@ const struct mutation mutations[] = {
 	{ "carry changed", swap_yields },
 	{ "microbatches changed", other_micro },
 	{ "split otherwise", split_otherwise },
+	{ "other place of the pipeline", other_where },
+	{ "other stages hold a buffer", other_holders },
+	{ "other terms of stages", other_from },
+	{ "other cut", other_cut },
+	{ "other schedule", other_schedule },
+	{ "other arena of a stage", other_arena },
+	{ "carried otherwise", flip_local },
 	{ NULL, NULL },
 };

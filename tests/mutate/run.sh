@@ -16,10 +16,25 @@ slow() { # MODEL
 }
 slow gpt
 slow mlp
+
+piped() { # NAME SCHEDULE MESH ARROW MODEL
+	{
+		sed -e '/^plan/,$d' -e "s|include \"../../|include \"$PWD/|" "tests/equiv/${5:-gpt}.pdsl"
+		printf 'plan {\n\tmesh %s\n\tbatch -> dp\n\tff, vocab -> tp\n\tlayers -> pp\n' "$3"
+		printf '%s\tpipeline %s\n}\n' "${4:+	$4
+}" "$2"
+	} >"$TMP/$1.pdsl"
+}
+piped pipe1 1f1b 'pp = 2, dp = 1, tp = 1'
+piped pipe2 1f1b 'pp = 3, dp = 1, tp = 1' 'optimizer -> dp'
+piped pipe3 'interleaved, chunks = 2' 'pp = 2, dp = 1, tp = 1'
+piped pipe4 zb_v 'pp = 2, dp = 1, tp = 1'
+piped pipe5 1f1b 'pp = 2, dp = 2, tp = 1' 'params -> dp'
+piped pipe6 1f1b 'pp = 4, dp = 1, tp = 1' '' llama
 plans=
 while read -r name file options; do
 	# shellcheck disable=SC2086
-	expect "compile $name" 0 "$PTC" "$(echo "$file" | sed "s|^slow|$TMP/slow|")" -o "$TMP/$name.plan" $options || continue
+	expect "compile $name" 0 "$PTC" "$(echo "$file" | sed "s,^slow\|^pipe,$TMP/&,")" -o "$TMP/$name.plan" $options || continue
 	if expect "verify $name" 0 "$PTC" verify "$TMP/$name.plan"; then ok "verify $name: $(cat "$TMP/out")"; fi
 	plans="$plans $TMP/$name.plan"
 done <<TABLE
@@ -37,6 +52,12 @@ experts  tests/cases/moe.pdsl  --mesh ep=2
 overlap1 slow-gpt.pdsl --plan grads --mesh dp=2
 overlap2 slow-gpt.pdsl --plan params --mesh dp=2 --set layers=3,microbatches=2
 overlap3 slow-mlp.pdsl --plan zero --mesh dp=2
+pipe1    pipe1.pdsl --set layers=5,microbatches=2
+pipe2    pipe2.pdsl --set layers=4,microbatches=2
+pipe3    pipe3.pdsl --set layers=5,microbatches=4
+pipe4    pipe4.pdsl --set layers=7,microbatches=4
+pipe5    pipe5.pdsl --set layers=4,microbatches=2
+pipe6    pipe6.pdsl --set layers=7,microbatches=2
 TABLE
 
 $MAKE --no-print-directory "$BUILD/mutate" >"$TMP/log" 2>&1 || bad "build mutate" "$TMP/log"

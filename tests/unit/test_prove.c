@@ -1,0 +1,340 @@
+/* The proof that a plan is safe: plans that are, and what hand-made faults are called. */
+#include "frontend/frontend.h"
+#include "passes/prove.h"
+#include "tests/unit/both.h"
+
+static const char mlp[] =
+	"mesh dp=2\n"
+	"dim batch=8\ndim in=6\ndim out=4\ndim layers=6\n"
+	"buffer @\"x\" input f32[batch, in]\n"
+	"buffer @\"w\" param f32[layers, in, out] init=normal(0.2)\n"
+	"buffer @\"v\" param f32[layers, out, in] init=normal(0.2)\n"
+	"arrow batch -> dp\n"
+	"forward:\n"
+	"  %0 = read {buf=\"x\"} : f32[batch, in] kind=input\n"
+	"  %1 = read {buf=\"w\"} : f32[layers, in, out] kind=param\n"
+	"  %2 = read {buf=\"v\"} : f32[layers, out, in] kind=param\n"
+	"  %3 = repeat %0, %1, %2 {dim=layers, ncarry=1, nwith=0} : f32[batch, in] kind=inner {\n"
+	"    args %4: f32[batch, in] kind=inner, %5: f32[in, out] kind=param, %6: f32[out, in] kind=param\n"
+	"    %7 = einsum %4, %5 : f32[batch, out] kind=inner\n"
+	"    %8 = tanh %7 : f32[batch, out] kind=inner\n"
+	"    %9 = einsum %8, %6 : f32[batch, in] kind=inner\n"
+	"    %10 = tanh %9 : f32[batch, in] kind=inner\n"
+	"    %11 = add %4, %10 : f32[batch, in] kind=inner\n"
+	"    yield %11\n"
+	"  }\n"
+	"  %12 = mul %3, %3 : f32[batch, in] kind=inner\n"
+	"  %13 = sum %12 : f32[] \"loss\" kind=sum\n"
+	"  %14 = const {value=0.1} : f32[]\n"
+	"  %15 = const {value=0} : f32[]\n"
+	"  minimize %13, %14, %15, %15 {buf=\"w\", opt=\"sgd\", group=0}\n"
+	"  minimize %13, %14, %15, %15 {buf=\"v\", opt=\"sgd\", group=0}\n"
+	"  report %13 {key=\"loss\"}\n";
+
+struct plan {
+	struct arena *mem;
+	struct diag d;
+	struct module *m;
+};
+
+static struct plan plan_of(const char *props)
+{
+	struct plan p = { .mem = arena_new() };
+
+	p.m = both_parse(p.mem, &p.d, props, mlp);
+	for (const struct pass *x = passes; x->name; x++)
+		if (!run_pass_list(p.m, &p.d, x->name, &(struct pass_options){ .verify = true }))
+			fail_msg("pass %s: %s", x->name, p.d.log.s);
+	return p;
+}
+
+static bool is_safe(struct plan *p)
+{
+	struct proof proof;
+	size_t n;
+	const char *text = module_print(p->m, p->mem, &n);
+
+	diag_init(&p->d, p->mem, NULL, NULL);
+	struct module *m = module_parse(p->mem, "t", text, n, &p->d);
+	return m && prove_plan(m, &proof, &p->d);
+}
+
+/* It is refused, with these words; the plan is done with. */
+static void refused(struct plan *p, const char *words)
+{
+	if (is_safe(p))
+		fail_msg("it is called safe");
+	if (!strstr(p->d.log.s, words))
+		fail_msg("not '%s', but: %s", words, p->d.log.s);
+	arena_free(p->mem);
+}
+
+static struct op *find(struct block *block, enum opcode code, int nth)
+{
+	for (struct op *op = block->first; op; op = op->next)
+		if (op->code == code && nth-- == 0)
+			return op;
+	fail_msg("there is no %s", opinfo[code].name);
+	return NULL;
+}
+
+static void safe_plans(void **state)
+{
+	static const char *const props[] = { "micro=1 batch=batch", "micro=2 batch=batch", "micro=4 batch=batch" };
+
+	(void)state;
+	for (size_t i = 0; i < LEN(props); i++) {
+		struct plan p = plan_of(props[i]);
+
+		if (!is_safe(&p))
+			fail_msg("%s: %s", props[i], p.d.log.s);
+		arena_free(p.mem);
+	}
+}
+
+static void overlaps(void **state)
+{
+	struct plan p = plan_of("micro=2 batch=batch");
+	struct op *loop = find(&p.m->top, OP_REPEAT, 0);
+	struct op *a = find(loop->body, OP_EINSUM, 0), *b = find(loop->body, OP_EINSUM, 1);
+
+	(void)state;
+	b->out[0]->off = a->out[0]->off = 0; /* the params lie there */
+	refused(&p, "unsafe plan: ");
+}
+
+static void arena_ends(void **state)
+{
+	struct plan p = plan_of("micro=2 batch=batch");
+
+	(void)state;
+	p.m->arena -= 64;
+	refused(&p, "it lies outside of the arena");
+}
+
+static void buffers_overlap(void **state)
+{
+	struct plan p = plan_of("micro=1 batch=batch");
+
+	(void)state;
+	find_buffer(p.m, "v")->off = find_buffer(p.m, "w")->off + 64;
+	refused(&p, "the buffer 'v' lies on another");
+}
+
+/* Every rank trains on its own part of the batch: safe, and wrong. */
+static void reduction_dropped(void **state)
+{
+	struct plan p = plan_of("micro=1 batch=batch");
+	struct op *sum = find(&p.m->top, OP_ALL_REDUCE, 0);
+
+	(void)state;
+	for (uint32_t i = 0; i < sum->nout; i++)
+		replace_uses(sum->home, sum->out[i], sum->in[i]);
+	op_unlink(sum);
+	refused(&p, "");
+}
+
+static void term_dropped(void **state)
+{
+	struct plan p = plan_of("micro=1 batch=batch");
+
+	(void)state;
+	op_unlink(find(&p.m->top, OP_WRITE, 0));
+	refused(&p, "nothing reads");
+}
+
+static void loop_turned(void **state)
+{
+	struct plan p = plan_of("micro=1 batch=batch");
+	struct op *loop = find(&p.m->top, OP_REPEAT, 0);
+
+	(void)state;
+	SET(loop, reverse, 1);
+	refused(&p, "it runs the way of the loop whose gradients it makes");
+}
+
+/* -- bytes -- */
+
+static void pieces_of_memory(void **state)
+{
+	struct arena *mem = arena_new();
+	struct memory m = { .mem = mem };
+	struct piece hole;
+	struct content a = { 1, 0 }, b = { 2, 64 };
+
+	(void)state;
+	memory_put(&m, (struct bytes){ 0, 256 }, a);
+	assert_null(memory_find(&m, (struct bytes){ 0, 256 }, a, &hole));
+	memory_put(&m, (struct bytes){ 64, 128 }, b);
+	assert_null(memory_find(&m, (struct bytes){ 0, 64 }, a, &hole));
+	assert_null(memory_find(&m, (struct bytes){ 128, 256 }, a, &hole));
+	assert_int_equal(memory_find(&m, (struct bytes){ 0, 256 }, a, &hole)->is.tag, 2);
+	assert_int_equal(memory_find(&m, (struct bytes){ 64, 128 }, (struct content){ 2, 0 }, &hole)->is.start, 64);
+	assert_ptr_equal(memory_find(&m, (struct bytes){ 192, 320 }, a, &hole), &hole);
+	assert_int_equal(hole.at.lo, 256);
+	memory_put(&m, (struct bytes){ 0, 256 }, a);
+	assert_int_equal(m.pieces.n, 1);
+	arena_free(mem);
+}
+
+/* 200 random writes, against one tag a byte. */
+static void bytes_one_by_one(void **state)
+{
+	struct arena *mem = arena_new();
+	struct memory m = { .mem = mem };
+	uint32_t want[64] = { 0 }, seed = 1;
+
+	(void)state;
+	for (uint32_t i = 1; i <= 200; i++) {
+		seed = seed * 1664525 + 1013904223;
+		int64_t lo = seed >> 8 & 63, hi = lo + (seed >> 16 & 15);
+
+		hi = hi > 64 ? 64 : hi;
+		memory_put(&m, (struct bytes){ lo, hi }, (struct content){ i, 0 });
+		for (int64_t k = lo; k < hi; k++)
+			want[k] = i;
+		for (int64_t k = 0; k < 64; k++) {
+			struct piece hole;
+			const struct piece *x = memory_find(&m, (struct bytes){ k, k + 1 }, (struct content){ want[k], 0 }, &hole);
+
+			assert_true(want[k] ? !x : x && !x->is.tag);
+		}
+	}
+	arena_free(mem);
+}
+
+/* -- messages: two stages, four microbatches, 1f1b -- */
+
+static const char chain[] =
+	"dim batch = 8, embed = 4, mid = 6, layers = 4\n"
+	"input x0[batch, embed]: float\n"
+	"x = x0\n"
+	"repeat layers {\n"
+	"    param w[embed, mid], v[mid, embed] ~ normal(0.2)\n"
+	"    x = x + tanh(x @ w) @ v\n"
+	"}\n"
+	"loss = mean(x * x)\n"
+	"minimize loss with sgd(lr = 0.1)\n"
+	"plan {\n"
+	"    mesh pp = 2 on cpu\n"
+	"    layers -> pp\n"
+	"    pipeline 1f1b\n"
+	"    microbatches = 4\n"
+	"}\n";
+
+struct stages {
+	struct arena *mem;
+	struct sources src;
+	struct diag d;
+	struct module *m;
+	struct layouts *l;
+};
+
+static void stages_open(struct stages *x)
+{
+	*x = (struct stages){ .mem = arena_new() };
+	diag_init(&x->d, x->mem, &x->src, NULL);
+	x->m = front_compile_text(x->mem, &x->src, &x->d, "chain.pdsl", chain, sizeof chain - 1, &(struct front_options){ 0 });
+	if (!x->m || !run_passes(x->m, &x->d, &(struct pass_options){ .verify = true }))
+		fail_msg("%s", x->d.log.s);
+	struct regions *r = regions_of(x->mem, x->m);
+
+	regions_measure(r, x->m);
+	x->l = layouts_of(x->mem, x->m, r);
+}
+
+static bool messages_fit(struct stages *x)
+{
+	return prove_channels(&(struct prover){ .m = x->m, .d = &x->d, .l = x->l });
+}
+
+static void swap_actions(struct actions *a, uint32_t i, uint32_t k)
+{
+	struct action kept = a->at[i];
+
+	a->at[i] = a->at[k];
+	a->at[k] = kept;
+}
+
+static void messages_are_taken(void **state)
+{
+	struct stages x;
+	struct proof proof;
+
+	(void)state;
+	stages_open(&x);
+	assert_true(messages_fit(&x));
+	assert_int_equal(x.l->channels.n, 2);
+	if (!prove_plan(x.m, &proof, &x.d))
+		fail_msg("%s", x.d.log.s);
+	assert_int_equal(proof.stages, 2);
+	assert_int_equal(proof.channels, 2);
+	arena_free(x.mem);
+}
+
+/* Stage 1 takes microbatch 0 first, stage 0 sends 1. */
+static void messages_out_of_order(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	stages_open(&x);
+	swap_actions(&x.l->stage[0].acts, 0, 1);
+	assert_false(messages_fit(&x));
+	assert_non_null(strstr(x.d.log.s, "stage 1, action 0: F of chunk 1, microbatch 0 takes what stage 0 sends from chunk 0 for microbatch 1"));
+	arena_free(x.mem);
+}
+
+/* Stage 0 wants the gradient of what it has not sent. */
+static void stages_in_a_circle(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	stages_open(&x);
+	swap_actions(&x.l->stage[0].acts, 0, 2);
+	assert_int_equal(x.l->stage[0].acts.at[0].kind, ACT_B);
+	assert_false(messages_fit(&x));
+	assert_non_null(strstr(x.d.log.s, "stage 0 (action 0: B of chunk 0, microbatch 0) waits to hear from stage 1, "
+					  "stage 1 (action 0: F of chunk 1, microbatch 0) waits to hear from stage 0"));
+	arena_free(x.mem);
+}
+
+static void nobody_takes(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	stages_open(&x);
+	x.l->stage[0].acts.n--; /* the last backward */
+	assert_false(messages_fit(&x));
+	assert_non_null(strstr(x.d.log.s, "nobody takes what stage 1 sends to stage 0"));
+	arena_free(x.mem);
+}
+
+static void arena_of_a_stage(void **state)
+{
+	struct stages x;
+	struct proof proof;
+
+	(void)state;
+	stages_open(&x);
+	x.m->pipe.arena.at[1] -= 64;
+	assert_false(prove_plan(x.m, &proof, &x.d));
+	assert_non_null(strstr(x.d.log.s, "the arena of stage 1 does not fit"));
+	arena_free(x.mem);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(safe_plans),	       cmocka_unit_test(overlaps),    cmocka_unit_test(arena_ends),
+		cmocka_unit_test(buffers_overlap),     cmocka_unit_test(reduction_dropped),
+		cmocka_unit_test(term_dropped),	       cmocka_unit_test(loop_turned), cmocka_unit_test(pieces_of_memory),
+		cmocka_unit_test(bytes_one_by_one),    cmocka_unit_test(messages_are_taken),
+		cmocka_unit_test(messages_out_of_order), cmocka_unit_test(stages_in_a_circle),
+		cmocka_unit_test(nobody_takes),	       cmocka_unit_test(arena_of_a_stage),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
