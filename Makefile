@@ -143,7 +143,7 @@ $(BUILD)/fuzz-check: $(filter-out %front.c %ir.c %programs.c,$(wildcard tests/fu
 
 # `make mutate N=3000 SEED=7`: plans with one fault each; ptc verify must reject those that a run shows to be unsafe.
 mutate: all $(BUILD)/mutate
-	$(Q)BUILD=$(BUILD) N=$(N) SEED=$(SEED) V=1 tests/mutate/run.sh
+	$(Q)BUILD=$(BUILD) N=$(N) SEED=$(SEED) ALL=1 V=1 tests/mutate/run.sh
 
 $(BUILD)/mutate: $(wildcard tests/mutate/*.c) $(wildcard tests/mutate/*.h) \
 		$(foreach p,runtime codegen passes ir,$(BUILD)/lib$(p).a)

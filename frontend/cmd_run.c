@@ -39,8 +39,9 @@ int cmd_run(struct session *s)
 		return USAGE;
 	}
 	struct module *m = load_plan(s);
+	struct proof proof; /* of a few milliseconds, and nothing is run that is not safe */
 
-	if (!m)
+	if (!m || !prove_plan(m, &proof, &s->diag))
 		return WRONG;
 	run.ndata = split_data(s, data);
 	return run_plan(m, &run, &s->diag);

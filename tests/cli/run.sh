@@ -43,6 +43,16 @@ says "dump after a pass" 0 "%0 = " "$PTC" $mini --dump-after partition -o "$TMP/
 says "verify" 0 "compiled in" "$PTC" $gpt --mesh dp=2,tp=2 --plan all --verify -o "$TMP/plan"
 says "an unwritable plan" 1 "error" "$PTC" $mini -o /nowhere/plan
 
+# verify
+if expect "compile for verify" 0 "$PTC" $gpt -o "$TMP/v.plan" --mesh dp=2,tp=2; then
+	says "verify a plan" 0 "safe: 4 ranks, 1 stage, " "$PTC" verify "$TMP/v.plan"
+	sed 1d "$TMP/v.plan" >"$TMP/v.pir"
+	says "verify what is no plan" 1 "is no plan file" "$PTC" verify "$TMP/v.pir"
+fi
+says "verify a model" 0 "safe: 1,024 ranks, 1 stage, " "$PTC" verify $gpt --set batch=1024 --mesh dp=1024
+if expect "verify --json" 0 "$PTC" verify $mini --mesh dp=2 --json; then
+	if jq -e '.safe and .ranks == 2 and .reads > 0' "$TMP/out" >/dev/null 2>"$TMP/why"; then ok "verify --json"; else bad "verify --json" "$TMP/out"; fi
+fi
 # explain --json
 if expect "explain --json" 0 "$PTC" explain $gpt --mesh dp=2,tp=2 --plan all --json; then
 	if jq -e '.ranks == 4 and .params > 0 and .flops.model > 0 and .flops.model == .flops.causal

@@ -169,6 +169,7 @@ const char *check_compiled(struct arena *mem, struct module *m, const struct one
 {
 	struct compiled c = { .mem = mem, .one = one };
 	const struct pass_options all = { .verify = true };
+	struct proof proof;
 	struct diag d;
 
 	diag_init(&d, mem, NULL, NULL);
@@ -177,6 +178,8 @@ const char *check_compiled(struct arena *mem, struct module *m, const struct one
 		return NULL;
 	if (!run_pass_list(m, &d, "fuse,collectives,overlap,memory", &all))
 		return arena_printf(mem, "does not compile: %s", d.log.s);
+	if (!prove_plan(m, &proof, &d))
+		return arena_printf(mem, "is not proved to be safe: %s", d.log.s);
 	return run(&c, m, &d, compared);
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Plans with one fault each (mutants.c): ptc verify rejects every one that hangs, crashes or computes something else
-# when all its ranks run (main.c). N mutants (300) from SEED (1); prints the table with V=1.
+# when all its ranks run (main.c). N mutants (300) from SEED (1); with ALL=1 those that are
+# rejected are all run too. Prints the table with V=1.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 MAKE=${MAKE:-make} N=${N:-300} SEED=${SEED:-1}
@@ -62,8 +63,9 @@ TABLE
 
 $MAKE --no-print-directory "$BUILD/mutate" >"$TMP/log" 2>&1 || bad "build mutate" "$TMP/log"
 # shellcheck disable=SC2086
-if "$BUILD/mutate" "$N" "$SEED" $plans >"$TMP/table"; then
+if "$BUILD/mutate" ${ALL:+-a} "$N" "$SEED" $plans >"$TMP/table"; then
 	ok "$(tail -1 "$TMP/table")"
+	echo "    mutate: $(tail -1 "$TMP/table" | awk '{ print $2 " mutants, " $3 " run, " $4 " unsafe, " $5 " rejected, " $6 " of them harmless, " $7 " missed" }')"
 	[ -z "$V" ] || cat "$TMP/table"
 else
 	cp "$TMP"/missed-* "${KEEP:-/tmp}" 2>/dev/null
