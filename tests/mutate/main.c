@@ -251,14 +251,28 @@ static void keep(const char *kind, const struct plan *p, int64_t n)
 	printf("MISSED  %s of %s: %s\n", kind, p->path, path);
 }
 
-static void judge(const struct plan *p, int k, uint64_t *seed, int64_t n, struct row *row)
+/* A mutant of some plan by mutation k: not each has what it changes. */
+static const struct plan *make_mutant(struct arena *mem, const struct plan *plan, int nplan, int64_t n, int k, uint64_t *seed,
+				      struct plan *out)
+{
+	for (int i = 0; i < 2 * nplan; i++) {
+		const struct plan *p = &plan[(n + i) % nplan];
+
+		if (mutate(mem, p, k, seed, out))
+			return p;
+	}
+	return NULL;
+}
+
+static void judge(const struct plan *plan, int nplan, int64_t n, int k, uint64_t *seed, struct row *row)
 {
 	static const char *const names[] = { "harmless", "other results", "broken", "stuck" };
 	struct arena *mem = arena_new();
 	struct plan mutant;
 	char why[300];
+	const struct plan *p = make_mutant(mem, plan, nplan, n, k, seed, &mutant);
 
-	if (mutate(mem, p, k, seed, &mutant)) {
+	if (p) {
 		bool yes = accepted(&mutant, why, sizeof why);
 		bool asked = yes || all_run || n % 4 == 0;
 		enum truth t = asked ? truth_of(p, &mutant) : BROKEN;
@@ -333,7 +347,7 @@ int main(int argc, char **argv)
 	while (mutations[kinds].name)
 		kinds++;
 	for (int64_t i = 0; i < n && !stopped; i++)
-		judge(&plan[(i / kinds + i) % nplan], (int)(i % kinds), &seed, i, &rows[i % kinds]);
+		judge(plan, nplan, i / kinds + i, (int)(i % kinds), &seed, &rows[i % kinds]);
 	printf("%-28s %8s %8s %8s %8s %12s %8s\n", "", "mutants", "run", "unsafe", "rejected", "harmless rej.", "MISSED");
 	for (int k = 0; k < kinds; k++) {
 		show(mutations[k].name, &rows[k]);
