@@ -17,8 +17,8 @@ enum { PROVE_NEST = 8, SLOT = PROVE_NEST, IN_CHUNK = 2 * PROVE_NEST, IN_STAGE, N
 struct spot {
 	int region;
 	int64_t base, bytes, rows;
-	int n, depth[PROVE_NEST];
-	int64_t stride[PROVE_NEST];
+	int n, depth[PROVE_NEST + 2];
+	int64_t stride[PROVE_NEST + 2];
 	bool adds; /* it is added to what lies there, but in the first microbatch */
 };
 

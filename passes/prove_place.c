@@ -427,6 +427,8 @@ static void note_targets(struct prover *p, const struct block *block)
 
 static bool place_block(struct prover *p, const struct block *block)
 {
+	if (prove_depth(block) > PROVE_NEST)
+		return unsafe(p, block->owner, "repeats are nested too deep");
 	for (uint32_t i = 0; i < block->args.n; i++)
 		if (!place(p, block->args.at[i]))
 			return false;

@@ -6,7 +6,7 @@
  * walked whole. */
 #include "passes/prove.h"
 
-enum { MOST_STEPS = 50000000, FEW = 4 };
+enum { MOST_STEPS = 10000000, FEW = 4 };
 
 static struct held *held(struct prover *p, const struct value *v)
 {
