@@ -249,6 +249,9 @@ struct pipe {
 	int chunks;        /* of a stage */
 	bool fixed;        /* the plan says where to cut */
 	int64_t inflight, buffers; /* microbatches a stage may hold, receive buffers; 0: as the order says, 2 */
+	int warm;          /* more forwards before the first backward than the order has */
+	const struct actions *list; /* of each stage, if it is none of the known orders or better than it; NULL */
+	const uint16_t *place;      /* with a list of SCHED_LIST: the stage of each chunk */
 	VEC(dimid) loops;  /* dims of the repeats, in file order */
 	VEC(int64_t) end;  /* of each chunk, in iterations of the chain; none: not cut yet */
 	VEC(int64_t) arena; /* of a plan: bytes of each stage */

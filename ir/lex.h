@@ -31,6 +31,7 @@ struct parser {
 	bool axes_listed;
 	enum phase phase;
 	struct token batch;
+	struct schedule listed; /* of the pipeline's list */
 	struct value **table; /* by v->id, open addressing; cap is a power of two */
 	uint32_t ntable, cap;
 	VEC(struct value *) values; /* in order of definition */

@@ -416,6 +416,55 @@ static void parse_pipe_arenas(struct parser *p, struct pipe *x)
 	lex_expect(p, ')', "')'");
 }
 
+/* A string a stage, each a row of a CSV: it is read and checked as one. */
+static void parse_pipe_list(struct parser *p, struct pipe *x)
+{
+	struct token at = p->tok;
+	struct text csv = { .mem = p->mem };
+	struct schedule_fault fault;
+	struct schedule s;
+
+	lex_expect(p, '(', "'('");
+	do {
+		const char *row = lex_string(p, "the actions of a stage");
+
+		if (!p->bad)
+			text_put(&csv, "%s\n", row);
+	} while (!p->bad && lex_accept(p, ','));
+	lex_expect(p, ')', "')'");
+	if (p->bad)
+		return;
+	if (!schedule_read_csv(p->mem, csv.s, csv.n, &s, &fault)) {
+		lex_fail_at(p, at, "stage %d of the pipeline's list: %s", fault.stage, fault.what);
+		return;
+	}
+	x->list = s.list;
+	x->place = s.place;
+	p->listed = s;
+}
+
+/* A list is of this pipeline. */
+static void check_pipe_list(struct parser *p, struct token at)
+{
+	struct pipe *x = &p->m->pipe;
+	const struct schedule *s = &p->listed;
+
+	if (x->order == SCHED_LIST && !x->list)
+		lex_fail_at(p, at, "a pipeline without its list");
+	if (p->bad || !x->list)
+		return;
+	if (s->p != pipe_stages(p->m) || s->v != x->chunks || s->m != p->m->micro)
+		lex_fail_at(p, at, "the list has %d stages of %d chunks and %d microbatches, the pipeline %d, %d and %lld",
+			    s->p, s->v, s->m, pipe_stages(p->m), x->chunks, (long long)p->m->micro);
+	struct schedule known = { .kind = x->order, .p = s->p, .v = s->v };
+	for (int g = 0; x->order != SCHED_LIST && !p->bad && g < s->p * s->v; g++)
+		if (s->place[g] != schedule_stage(&known, g))
+			lex_fail_at(p, at, "chunk %d is on stage %d in the list, and on %d in %s", g, s->place[g],
+				    schedule_stage(&known, g), schedule_name(x->order));
+	if (x->order != SCHED_LIST)
+		x->place = NULL;
+}
+
 /* The ends of all chunks, up to that of the chain. */
 static void check_pipe(struct parser *p, struct token at)
 {
@@ -435,6 +484,8 @@ static void check_pipe(struct parser *p, struct token at)
 	if (!p->bad && x->end.n && ((int)x->end.n != pipe_chunks(p->m) || x->end.at[x->end.n - 1] != whole))
 		lex_fail_at(p, at, "the ends do not cut %lld iterations into %d chunks", (long long)whole,
 			    pipe_chunks(p->m));
+	if (!p->bad)
+		check_pipe_list(p, at);
 }
 
 static void parse_pipe(struct parser *p)
@@ -443,7 +494,9 @@ static void parse_pipe(struct parser *p)
 	struct pipe x = { .user = -1, .chunks = 1 };
 
 	const char *name = lex_string(p, "an order");
-	if (!p->bad && (!schedule_find(name, &x.order) || x.order == SCHED_LIST)) {
+	if (!p->bad && streq(name, schedule_name(SCHED_LIST))) {
+		x.order = SCHED_LIST;
+	} else if (!p->bad && !schedule_find(name, &x.order)) {
 		lex_fail_at(p, at, "no order of a pipeline");
 		return;
 	}
@@ -456,6 +509,10 @@ static void parse_pipe(struct parser *p)
 			x.inflight = lex_int(p, 0, MOST_SIZE);
 		else if (lex_accept_key(p, "buffers"))
 			x.buffers = lex_int(p, 0, MOST_RANKS);
+		else if (lex_accept_key(p, "warm"))
+			x.warm = (int)lex_int(p, 0, MOST_RANKS);
+		else if (lex_accept_key(p, "list"))
+			parse_pipe_list(p, &x);
 		else if (lex_accept_word(p, "fixed"))
 			x.fixed = true;
 		else if (lex_accept_key(p, "loops"))

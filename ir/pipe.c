@@ -25,9 +25,9 @@ int pipe_chunks(const struct module *m)
 
 int pipe_stage(const struct module *m, int g)
 {
-	int p = pipe_stages(m);
+	struct schedule s = { .kind = m->pipe.order, .p = pipe_stages(m), .v = m->pipe.chunks, .place = m->pipe.place };
 
-	return m->pipe.order == SCHED_ZB_V && g >= p ? 2 * p - 1 - g : g % p;
+	return schedule_stage(&s, g);
 }
 
 static int loop_no(const struct module *m, dimid d)
@@ -176,5 +176,6 @@ int pipe_first_stage(const struct module *m, int64_t places)
 struct schedule pipe_schedule(const struct module *m)
 {
 	return (struct schedule){ .kind = m->pipe.order, .p = pipe_stages(m), .v = m->pipe.chunks, .m = (int)m->micro,
-				  .inflight = (int)m->pipe.inflight };
+				  .inflight = (int)m->pipe.inflight, .warm_extra = m->pipe.warm,
+				  .list = m->pipe.list, .place = m->pipe.place };
 }

@@ -293,6 +293,21 @@ static void put_dims(struct printer *p)
 	}
 }
 
+/* The cells of a CSV, a string a stage. */
+static void put_actions(struct printer *p, const struct pipe *x)
+{
+	for (int d = 0; x->list && d < pipe_stages(p->m); d++) {
+		text_put(&p->t, d ? ", \"" : " list=(\"");
+		for (uint32_t i = 0; i < x->list[d].n; i++) {
+			const struct action *a = &x->list[d].at[i];
+
+			text_put(&p->t, "%s%d%c%d", i ? "," : "", a->chunk, action_letter[a->kind], a->mb);
+		}
+		text_put(&p->t, "\"");
+	}
+	text_put(&p->t, "%s", x->list ? ")" : "");
+}
+
 static void put_pipe(struct printer *p)
 {
 	struct text *t = &p->t;
@@ -309,6 +324,8 @@ static void put_pipe(struct printer *p)
 		text_put(t, " inflight=%lld", (long long)x->inflight);
 	if (x->buffers)
 		text_put(t, " buffers=%lld", (long long)x->buffers);
+	if (x->warm)
+		text_put(t, " warm=%d", x->warm);
 	text_put(t, "%s", x->fixed ? " fixed" : "");
 	for (uint32_t i = 0; i < x->loops.n; i++) {
 		text_put(t, i ? ", " : " loops=(");
@@ -318,6 +335,7 @@ static void put_pipe(struct printer *p)
 	for (uint32_t i = 0; i < x->end.n; i++)
 		text_put(t, "%s%lld", i ? ", " : " ends=(", (long long)x->end.at[i]);
 	text_put(t, "%s", x->end.n ? ")" : "");
+	put_actions(p, x);
 	for (uint32_t i = 0; i < x->arena.n; i++)
 		text_put(t, "%s%lld", i ? ", " : " arenas=(", (long long)x->arena.at[i]);
 	text_put(t, "%s\n", x->arena.n ? ")" : "");

@@ -1,4 +1,4 @@
-/* passes/schedule_csv.c - schedules of torch.distributed.pipelining. What PyTorch calls a rank is a
+/* ir/schedule_csv.c - schedules of torch.distributed.pipelining. What PyTorch calls a rank is a
  * stage here, and its stage index a chunk. Its cells of communication and of sharding are passed
  * over: here they follow from the order of the others. A pair that runs at once, (0F1;3B0)OVERLAP_F_B,
  * is its two actions one after the other. */

@@ -1,7 +1,7 @@
-/* passes/simulate.c - a run of the lists: each stage takes its actions in order, each channel its
+/* ir/simulate.c - a run of the lists: each stage takes its actions in order, each channel its
  * messages. As orders are fixed, the time of an action follows from what it waits for, so stages
  * are walked in turn as far as they get; what stands still then is a deadlock. */
-#include "passes/simulate.h"
+#include "ir/simulate.h"
 
 struct message {
 	int chunk, mb;

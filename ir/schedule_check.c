@@ -1,5 +1,5 @@
-/* passes/schedule_check.c - is a list of actions for each stage a step, and does it come to its end? */
-#include "passes/simulate.h"
+/* ir/schedule_check.c - is a list of actions for each stage a step, and does it come to its end? */
+#include "ir/simulate.h"
 
 struct check {
 	struct arena *mem;
