@@ -6,6 +6,8 @@
 #include "ir/region.h"
 #include "passes/passes.h"
 
+#include "ir/region.h"
+
 /* The product of the sizes of the loops of op; local: the parts that one rank has. */
 static double space(const struct module *m, const struct op *op, bool local)
 {
@@ -182,6 +184,15 @@ static double attention_seconds(const struct module *m, const struct op *op, dou
 	return own + (send > compute - own ? send : compute - own);
 }
 
+double op_compute_seconds(const struct module *m, const struct op *op)
+{
+	double peak = op->nin && op->in[0]->dt == BF16 && m->hw.bf16 > 0 ? m->hw.bf16 : m->hw.fp32;
+	double compute = peak > 0 ? op_local_flops(m, op) / peak : 0;
+	double move = m->hw.bandwidth > 0 ? op_local_bytes(m, op) / m->hw.bandwidth : 0;
+
+	return compute > move ? compute : move;
+}
+
 double op_seconds(const struct module *m, const struct op *op)
 {
 	double sum = 0;
@@ -195,10 +206,7 @@ double op_seconds(const struct module *m, const struct op *op)
 		return 0;
 	if (comm_sends(op->code))
 		return comm_seconds(m, comm_axes(op), comm_bytes(m, op));
-	double peak = op->nin && op->in[0]->dt == BF16 && m->hw.bf16 > 0 ? m->hw.bf16 : m->hw.fp32;
-	double compute = peak > 0 ? op_local_flops(m, op) / peak : 0;
-	double move = m->hw.bandwidth > 0 ? op_local_bytes(m, op) / m->hw.bandwidth : 0;
-	compute = compute > move ? compute : move;
+	double compute = op_compute_seconds(m, op);
 	return opinfo[op->code].class == C_ATTN ? attention_seconds(m, op, compute) : compute;
 }
 
@@ -259,14 +267,28 @@ double attention_imbalance(const struct module *m)
 	return all.mean > 0 ? all.most / all.mean : 1;
 }
 
-double op_times(const struct module *m, const struct op *op)
+/* Does this stage run op, at the top? */
+static bool on_stage(const struct module *m, const struct op *op, int stage)
+{
+	return pipe_axis(m) < 0 || stage < 0 || !HAS(op, where) || (op->at.where & pipe_places(m, stage));
+}
+
+static double times_on(const struct module *m, const struct op *op, int stage)
 {
 	double times = op->phase == FORWARD || op->phase == BACKWARD ? (double)m->micro : 1;
 
-	for (const struct op *o = op->home->owner; o; o = o->home->owner)
-		if (o->code == OP_REPEAT)
-			times *= (double)dim_size(m, o->at.dim);
-	return times;
+	for (; op->home->owner; op = op->home->owner)
+		if (op->home->owner->code == OP_REPEAT) {
+			dimid d = op->home->owner->at.dim;
+
+			times *= stage >= 0 && is_staged(m, d) ? (double)pipe_rows(m, d, stage) : (double)dim_size(m, d);
+		}
+	return on_stage(m, op, stage) ? times : 0;
+}
+
+double op_times(const struct module *m, const struct op *op)
+{
+	return times_on(m, op, -1);
 }
 
 /* -- host memory -- */
@@ -302,18 +324,30 @@ struct host_traffic host_traffic(const struct module *m)
 struct rows {
 	struct arena *mem;
 	VEC(struct comm_row) row;
+	int stage;  /* whose; -1: all that the program does */
 	bool *loop; /* by dim: a repeat runs over it */
 };
 
 /* A collective on a stacked gradient is one for each layer: what Megatron or XLA would issue. (A bucket is one.) */
 static double stacked_times(const struct rows *r, const struct module *m, const struct op *op)
 {
+	const struct value *v = op->in[0];
 	double times = 1;
 
-	for (int i = 0; i < op->in[0]->nd; i++)
-		if (r->loop[op->in[0]->d[i]])
-			times *= (double)dim_size(m, op->in[0]->d[i]);
+	for (int i = 0; i < v->nd; i++)
+		if (r->loop[v->d[i]])
+			times *= r->stage >= 0 && is_staged(m, v->d[i]) ? (double)pipe_rows(m, v->d[i], r->stage) : (double)dim_size(m, v->d[i]);
 	return times;
+}
+
+/* Of what a rank of the longest stage sends, the part of this one: rows along a dim that is cut into stages. */
+static double stage_share(const struct rows *r, const struct module *m, const struct op *op)
+{
+	const struct value *v = op->in[0];
+
+	if (r->stage < 0 || !v->nd || !is_staged(m, v->d[0]) || v->sh.on[0].n != 1)
+		return 1;
+	return (double)pipe_rows(m, v->d[0], r->stage) / (double)cap_of(m, v->d[0], &v->sh.on[0]);
 }
 
 static const char *link_name(const struct module *m, uint32_t axes)
@@ -325,9 +359,11 @@ static const char *link_name(const struct module *m, uint32_t axes)
 
 static void add_row(struct rows *r, const struct module *m, const struct op *op)
 {
-	double times = op_times(m, op), elements = comm_elements(m, op) * times;
-	double bytes = comm_bytes(m, op) * times, count = times * (is_bucket(op->code) && op->nin > 1 ? 1 : stacked_times(r, m, op));
+	double times = times_on(m, op, r->stage), elements = comm_elements(m, op) * times * stage_share(r, m, op);
+	double bytes = comm_bytes(m, op) * times * stage_share(r, m, op), count = times * (is_bucket(op->code) && op->nin > 1 ? 1 : stacked_times(r, m, op));
 
+	if (count <= 0)
+		return;
 	for (uint32_t i = 0; i < r->row.n; i++) {
 		struct comm_row *c = &r->row.at[i];
 
@@ -363,12 +399,49 @@ static void mark_loops(struct rows *r, const struct block *block)
 		}
 }
 
-struct comm_row *comm_table(struct arena *mem, const struct module *m, int *n)
+/* What a stage sends to its neighbours, by value. */
+static void add_sends(struct rows *r, const struct module *m)
 {
-	struct rows r = { .mem = mem, .loop = NEWN(mem, bool, m->dims.n + 1) };
+	struct regions *all = regions_of(r->mem, m);
+	uint32_t axis = 1u << pipe_axis(m);
+
+	for (uint32_t i = 0; i < all->at.n; i++) {
+		const struct region *x = &all->at.at[i];
+		double count = 0;
+
+		for (int g = 0; g < pipe_chunks(m) && x->kind == RG_KEPT; g++) {
+			int to = x->phase == FORWARD ? g + 1 : g - 1;
+
+			if ((r->stage < 0 || pipe_stage(m, g) == r->stage) && to >= 0 && to < pipe_chunks(m) &&
+			    pipe_stage(m, to) != pipe_stage(m, g) && region_in_message(m, x, g, x->phase))
+				count += (double)m->micro;
+		}
+		if (count <= 0)
+			continue;
+		const char *over = axes_user_text(r->mem, m, axis), *name = x->v->name ? x->v->name : "";
+		const char *what = strncmp(name, "d:", 2) == 0 ? arena_printf(r->mem, "the gradient of %s", name + 2) :
+				   *name ? name : arena_printf(r->mem, "the %s of %s", opinfo[x->v->def->code].name, span_text(r->mem, m->src, x->v->span));
+		const char *why = arena_printf(r->mem, "send of %s over %s: the chunk %s goes on with it", what, over,
+					       x->phase == FORWARD ? "behind" : "before");
+		struct comm_row row = { NOP, "send", axis, over, link_name(m, axis), why,
+					x->v->span, count, count * (double)local_bytes(m, x->v), count * (double)local_count(m, x->v) };
+		PUSH(r->mem, &r->row, row);
+	}
+}
+
+struct comm_row *stage_table(struct arena *mem, const struct module *m, int stage, int *n)
+{
+	struct rows r = { .mem = mem, .stage = stage, .loop = NEWN(mem, bool, m->dims.n + 1) };
 
 	mark_loops(&r, &m->top);
 	walk(&r, m, &m->top);
+	if (pipe_axis(m) >= 0)
+		add_sends(&r, m);
 	*n = (int)r.row.n;
 	return r.row.at;
+}
+
+struct comm_row *comm_table(struct arena *mem, const struct module *m, int *n)
+{
+	return stage_table(mem, m, -1, n);
 }

@@ -3,7 +3,7 @@
  *   text -> simplify -> precision -> differentiate -> optimizer -> simplify2   (logical)
  *        -> microbatch -> stages -> place                                     (placed)
  *        -> partition -> pipeline -> split -> fuse -> collectives -> overlap  (partitioned)
- *        -> offload                                                           (partitioned)
+ *        -> offload -> balance                                                (partitioned)
  *        -> memory                                                            (planned)
  */
 #define _POSIX_C_SOURCE 200809L
@@ -24,12 +24,13 @@ const struct pass passes[] = {
 	{ "stages", "where along the pipeline each op runs", pass_stages, LOGICAL, LOGICAL },
 	{ "place", "arrows to shardings of named values, params and states", pass_place, LOGICAL, PLACED },
 	{ "partition", "a sharding for every value, collectives in between", pass_partition, PLACED, PARTITIONED },
-	{ "pipeline", "a place for every op, iterations cut into stages by cost", pass_pipeline, PARTITIONED, PARTITIONED },
+	{ "pipeline", "a place for every op of forward and backward", pass_pipeline, PARTITIONED, PARTITIONED },
 	{ "split", "all_reduces around work on each element become a scatter and a gather", pass_split, PARTITIONED, PARTITIONED },
 	{ "fuse", "group ops into kernels", pass_fuse, PARTITIONED, PARTITIONED },
 	{ "collectives", "collectives that are ready together become one", pass_collectives, PARTITIONED, PARTITIONED },
 	{ "overlap", "start collectives early and wait for them late", pass_overlap, PARTITIONED, PARTITIONED },
 	{ "offload", "what lies in host memory is copied where it is used", pass_offload, PARTITIONED, PARTITIONED },
+	{ "balance", "iterations cut into stages, and the order of their actions, by cost", pass_balance, PARTITIONED, PARTITIONED },
 	{ "memory", "offsets in one arena a rank", pass_memory, PARTITIONED, PLANNED },
 	{ 0 },
 };

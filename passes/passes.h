@@ -25,6 +25,7 @@ bool pass_fuse(struct module *m, struct diag *d);
 bool pass_collectives(struct module *m, struct diag *d);
 bool pass_overlap(struct module *m, struct diag *d);
 bool pass_offload(struct module *m, struct diag *d);
+bool pass_balance(struct module *m, struct diag *d);
 bool pass_memory(struct module *m, struct diag *d);
 
 struct pass_options {
@@ -41,6 +42,7 @@ bool run_pass_list(struct module *m, struct diag *d, const char *names /* "a,b" 
 double op_flops(const struct module *m, const struct op *op);        /* logical, whole job, once */
 double op_local_flops(const struct module *m, const struct op *op);  /* one rank, caps */
 double op_local_bytes(const struct module *m, const struct op *op);  /* read + written, one rank */
+double op_compute_seconds(const struct module *m, const struct op *op); /* roofline; of no loop or collective */
 double op_seconds(const struct module *m, const struct op *op);      /* roofline + collectives, one rank */
 double comm_seconds(const struct module *m, uint32_t axes, double bytes); /* alpha + bytes / slowest link */
 /* Of a reduction of `bytes` a rank, ways 1 (reduce_scatter) or 2 (all_reduce): in one ring, or link by link. */
@@ -63,14 +65,15 @@ struct host_traffic host_traffic(const struct module *m);
 
 /* A row of the table of collectives: same op, axes, source line. bytes: what a rank sends a step. */
 struct comm_row {
-	enum opcode op;
-	const char *name; /* of what is sent: all_gather, ring */
+	enum opcode op;   /* NOP: of a message between stages */
+	const char *name; /* of what is sent: all_gather, ring, send */
 	uint32_t axes;
 	const char *axis, *link, *why; /* link: that it crosses; "" if the hardware has none */
 	struct span at;
 	double count, bytes, elements;
 };
-struct comm_row *comm_table(struct arena *mem, const struct module *m, int *n);
+struct comm_row *comm_table(struct arena *mem, const struct module *m, int *n); /* of the program, all stages */
+struct comm_row *stage_table(struct arena *mem, const struct module *m, int stage, int *n); /* of a rank of one */
 
 /* -- prove.c: a plan is shown to be safe. False: an error says the first thing that is wrong. -- */
 struct proof {

@@ -1,0 +1,28 @@
+/* passes/pipe_cost.h - what the sections of a step cost, read off a module's own ops: the seconds of each
+ * chunk and stage for simulate.h, from form PARTITIONED on. Without a pipeline there is one of each. */
+#ifndef PTC_PIPE_COST_H
+#define PTC_PIPE_COST_H
+#include "ir/ir.h"
+#include "passes/balance.h"
+
+/* A section on two streams, compute and communication: exposed is what compute waits for. */
+struct busy {
+	double compute, exposed;
+};
+
+struct timing; /* the seconds of each op, taken once; numbers ops (op.mark) */
+struct timing *timing_of(struct arena *mem, const struct module *m);
+struct busy place_busy(struct timing *t, enum phase phase, int place); /* all iterations of a repeat */
+
+struct step_costs {
+	struct schedule s;
+	struct costs c;
+	const struct busy *stage; /* of a step, by stage: all that it does */
+};
+struct step_costs step_costs_of(struct arena *mem, const struct module *m, struct timing *t);
+
+/* The pipelined repeats as a chain of pieces to be cut. */
+struct chain chain_of(struct arena *mem, const struct module *m, struct timing *t);
+/* A backward of so many seconds. It is not cut in two when it runs: I is all of it, W nothing. */
+void set_backward(double seconds[NACT], double backward);
+#endif
