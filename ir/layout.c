@@ -114,13 +114,22 @@ static bool runs(const struct laying *l, int64_t a, int64_t places, int place)
 
 /* -- regions of an action -- */
 
+static bool holds(const struct message *x, int no)
+{
+	bool found = false;
+
+	for (uint32_t i = 0; i < x->regions.n; i++)
+		found |= x->regions.at[i] == no;
+	return found;
+}
+
 /* A kept value comes in or is made, is read, goes out; backward may read it later. */
 static void lay_kept(struct laying *l, int no, int64_t a, int64_t back)
 {
 	const struct region *x = &l->r->at.at[no];
 	int g = l->to->acts.at[a].chunk, last = 2 * (int)l->m->pipe.loops.n;
-	bool comes = x->phase == FORWARD ? g > 0 && region_in_message(l->m, x, g - 1, FORWARD) :
-					   g + 1 < pipe_chunks(l->m) && region_in_message(l->m, x, g + 1, BACKWARD);
+	bool comes = x->phase == FORWARD ? g > 0 && holds(&l->all->fore[g - 1], no) :
+					   g + 1 < pipe_chunks(l->m) && holds(&l->all->back[g + 1], no);
 	bool made = pipe_runs(l->m, g, x->place);
 	int64_t readers = x->phase == FORWARD ? x->fore : x->back;
 
@@ -132,7 +141,7 @@ static void lay_kept(struct laying *l, int no, int64_t a, int64_t back)
 	for (int p = 0; p <= last; p++)
 		if (runs(l, a, readers, p) && place_tick(l, a, p) > end)
 			end = place_tick(l, a, p);
-	if (region_in_message(l->m, x, g, x->phase))
+	if (holds(x->phase == FORWARD ? &l->all->fore[g] : &l->all->back[g], no))
 		end = end_of(l, a);
 	for (int p = 0; p <= last && x->phase == FORWARD; p++)
 		if (runs(l, a, x->back, p) && place_tick(l, back, p) > end)

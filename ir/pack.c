@@ -141,7 +141,7 @@ int64_t most_live(struct arena *mem, struct packed **at, uint32_t count, int64_t
 /* Places in order; keeps offsets in best_off if nothing was lower so far. */
 struct trial {
 	struct packed **at, **order, **by_off;
-	int64_t *best_off, best;
+	int64_t *best_off, best, least;
 	uint32_t count;
 };
 
@@ -156,10 +156,10 @@ static int64_t try_order(struct trial *t, bool in_time)
 	return height;
 }
 
-static void begin_trials(struct arena *mem, struct trial *t, struct packed **at, uint32_t count)
+static void begin_trials(struct arena *mem, struct trial *t, struct packed **at, uint32_t count, int64_t n)
 {
 	*t = (struct trial){ at, NEWN(mem, struct packed *, count + 1), NEWN(mem, struct packed *, count + 1),
-			     NEWN(mem, int64_t, count + 1), INT64_MAX, count };
+			     NEWN(mem, int64_t, count + 1), INT64_MAX, most_live(mem, at, count, n), count };
 	for (uint32_t i = 0; i < count; i++) {
 		at[i]->no = i;
 		t->order[i] = at[i];
@@ -173,14 +173,14 @@ static int64_t end_trials(struct trial *t)
 	return t->count ? t->best : 0;
 }
 
-/* The best of several orders. */
+/* The best of several orders, the first that can't be bettered. */
 static void try_orders(struct arena *mem, struct trial *t, int64_t n)
 {
 	static int (*const orders[])(const void *, const void *) = { by_size_time, by_size, by_load, by_start, by_time };
 
 	if (t->count <= MANY)
 		loads(mem, t->at, t->count, n);
-	for (size_t o = 0; o < LEN(orders); o++) {
+	for (size_t o = 0; o < LEN(orders) && t->best > t->least; o++) {
 		bool in_time = orders[o] == by_start;
 
 		if (t->count > MANY && !in_time)
@@ -194,7 +194,7 @@ int64_t pack(struct arena *mem, struct packed **at, uint32_t count, int64_t n)
 {
 	struct trial t;
 
-	begin_trials(mem, &t, at, count);
+	begin_trials(mem, &t, at, count, n);
 	try_orders(mem, &t, n);
 	return end_trials(&t);
 }
@@ -216,12 +216,11 @@ static void highest_first(struct trial *t, int64_t height)
 
 int64_t pack_tight(struct arena *mem, struct packed **at, uint32_t count, int64_t n)
 {
-	int64_t least = most_live(mem, at, count, n);
 	struct trial t;
 
-	begin_trials(mem, &t, at, count);
+	begin_trials(mem, &t, at, count, n);
 	try_orders(mem, &t, n);
-	for (int i = 0; i < ROUNDS && count && count <= MANY && t.best > least; i++) {
+	for (int i = 0; i < ROUNDS && count && count <= MANY && t.best > t.least; i++) {
 		if (i % FRESH == 0)
 			qsort(t.order, count, sizeof *t.order, i / FRESH % 2 ? by_load : by_size_time);
 		highest_first(&t, try_order(&t, false));

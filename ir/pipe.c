@@ -68,14 +68,15 @@ struct trips pipe_trips(const struct module *m, dimid d, int g)
 
 int64_t pipe_rows(const struct module *m, dimid d, int stage)
 {
+	int p = pipe_stages(m), chunks = pipe_chunks(m);
 	int64_t rows = 0;
 
-	for (int g = 0; g < pipe_chunks(m); g++)
-		if (pipe_stage(m, g) == stage) {
-			struct trips t = pipe_trips(m, d, g);
+	for (int turn = 0; turn < chunks; turn += p) { /* each turn of the chain has one chunk of the stage */
+		int g = pipe_stage(m, turn + stage) == stage ? turn + stage : turn + p - 1 - stage;
+		struct trips t = pipe_trips(m, d, g);
 
-			rows += t.hi - t.lo;
-		}
+		rows += t.hi - t.lo;
+	}
 	return rows;
 }
 
