@@ -3,9 +3,10 @@
 #include "prelude_inc.h"
 
 /* No -ffast-math: it licenses the compiler to drop -inf and NaN. Sums are reordered only where a
- * reduction clause says so, hence no -fassociative-math either. */
+ * reduction clause says so, hence no -fassociative-math either. No contraction of products and sums: what
+ * an op yields may not depend on which ops share its kernel, so that what backward makes again is the same. */
 const char *const codegen_cflags =
-	"-std=gnu17 -O3 -march=native -fwrapv -fno-math-errno -fno-trapping-math -fno-signed-zeros "
+	"-std=gnu17 -O3 -march=native -ffp-contract=off -fwrapv -fno-math-errno -fno-trapping-math -fno-signed-zeros "
 	"-fno-strict-aliasing -fopenmp-simd"
 #if defined(__x86_64__)
 	" -mprefer-vector-width=512"
