@@ -75,6 +75,7 @@ static void check_model(struct ctx *c, const struct node *items)
 	unused_params(c);
 	check_gradients(c);
 	check_arrows(c);
+	check_keep(c);
 }
 
 static struct module *lower(struct arena *mem, struct sources *src, struct diag *d, const char *path,

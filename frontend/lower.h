@@ -245,6 +245,10 @@ void find_pipeline_axis(struct ctx *c, const struct node *n);
 /* -- stages.c: of a plan whose arrows have been looked at -- */
 const struct node *setting_value(const struct node *line); /* the value of `name = value`, or the first word; NULL: none */
 void read_pipeline(struct ctx *c, const struct node *plan);
+const struct node *plan_option(const struct node *line, const char *name); /* name = value after the word; NULL: none */
+/* -- recompute.c -- */
+void read_recompute(struct ctx *c, const struct node *line);
+void check_keep(struct ctx *c); /* does `keep` name something? */
 /* What the arrows do to the tensors of the model: arrows that do nothing, padding, microbatches. */
 void check_arrows(struct ctx *c);
 bool lower_hardware(struct ctx *c, const char *name, struct span at);

@@ -196,19 +196,21 @@ static bool check_word(struct ctx *c, const struct node *line, int n, const char
 	return true;
 }
 
+static void set_recompute(struct ctx *c, const struct node *line)
+{
+	static const char *const limits[] = { "memory", "first", "keep" };
+
+	if (check_word(c, line, NRECOMPUTE, recompute_name, LEN(limits), limits))
+		read_recompute(c, line);
+}
+
 static void set_later(struct ctx *c, const struct node *line)
 {
 	static const char *const orders[] = { "gpipe", "1f1b", "interleaved", "zb_h1", "zb_v" };
 	static const char *const stages[] = { "stages", "chunks", "inflight", "buffers" };
-	static const char *const amounts[] = { "none", "selective", "full", "auto" };
-	static const char *const limits[] = { "memory", "first", "keep" };
-	const struct node *v = setting_value(line);
-
 	if (streq(line->name, "pipeline") && !check_word(c, line, LEN(orders), orders, LEN(stages), stages))
 		return;
-	if (streq(line->name, "recompute") && !check_word(c, line, LEN(amounts), amounts, LEN(limits), limits))
-		return;
-	if (!streq(line->name, "pipeline") && (!streq(line->name, "recompute") || !v || !streq(v->name, "none")))
+	if (!streq(line->name, "pipeline"))
 		caution(c, line->at, "'%s' is not supported yet, and has no effect", line->name);
 }
 
@@ -239,8 +241,9 @@ static void run_setting(struct ctx *c, const struct node *line)
 		set_precision(c, line);
 	else if (streq(line->name, "deterministic"))
 		return; /* the runtime always is */
-	else if (streq(line->name, "recompute") || streq(line->name, "pipeline") ||
-		 streq(line->name, "software"))
+	else if (streq(line->name, "recompute"))
+		set_recompute(c, line);
+	else if (streq(line->name, "pipeline") || streq(line->name, "software"))
 		set_later(c, line);
 	else
 		unknown_setting(c, line);

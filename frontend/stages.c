@@ -10,7 +10,7 @@ static const struct node *find_line(const struct node *plan, const char *name)
 	return NULL;
 }
 
-static const struct node *find_option(const struct node *line, const char *name)
+const struct node *plan_option(const struct node *line, const char *name)
 {
 	for (const struct node *a = line ? line->list : NULL; a; a = a->next)
 		if (a->kind == N_KEY && streq(a->name, name))
@@ -61,7 +61,7 @@ static void read_list(struct ctx *c, const struct node *option, int64_t stages, 
 /* A positive whole number; 0 after a message or without the option. */
 static int64_t read_count(struct ctx *c, const struct node *line, const char *name)
 {
-	const struct node *option = find_option(line, name);
+	const struct node *option = plan_option(line, name);
 	int64_t n = 0;
 
 	if (!option || !option->a || !eval_size(c, option->a, &n))
@@ -84,10 +84,10 @@ static void read_order(struct ctx *c, const struct node *line)
 	p->buffers = read_count(c, line, "buffers");
 	bool several = p->order == SCHED_INTERLEAVED || p->order == SCHED_ZB_V;
 	if (p->chunks && p->chunks != 1 && !several)
-		fail(c, find_option(line, "chunks")->at, "%s has one chunk a stage; interleaved and zb_v have more",
+		fail(c, plan_option(line, "chunks")->at, "%s has one chunk a stage; interleaved and zb_v have more",
 		     schedule_name(p->order));
 	if (p->chunks && p->chunks != 2 && p->order == SCHED_ZB_V)
-		fail(c, find_option(line, "chunks")->at, "zb_v has 2 chunks a stage");
+		fail(c, plan_option(line, "chunks")->at, "zb_v has 2 chunks a stage");
 	if (!p->chunks)
 		p->chunks = several ? 2 : 1;
 }
@@ -102,7 +102,7 @@ void read_pipeline(struct ctx *c, const struct node *plan)
 	}
 	read_order(c, line);
 	int64_t chunks = pipe_chunks(c->m), iterations = chain_length(c, c->pipeline);
-	list = find_option(line, "stages");
+	list = plan_option(line, "stages");
 	if (list)
 		read_list(c, list, chunks, iterations);
 	if (chunks > iterations + 2) {

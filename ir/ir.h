@@ -124,7 +124,7 @@ struct value {
 #define ATTRS(I, N, S, D, L, X) \
 	S(buf) S(key) S(opt) D(dim) D(to) D(ctx) D(causal) L(dims) L(tos) X(axes) \
 	N(value) N(scale) N(cap) N(p) I(form) I(start) I(stride) I(shift) I(max) I(ncarry) \
-	I(nwith) I(reverse) I(acc) I(group) I(extra) I(where) I(from) I(local) I(async) I(ahead)
+	I(nwith) I(reverse) I(acc) I(group) I(extra) I(where) I(from) I(local) I(async) I(ahead) I(again)
 
 struct dimlist {
 	uint8_t n;
@@ -257,6 +257,24 @@ struct pipe {
 	VEC(int64_t) arena; /* of a plan: bytes of each stage */
 };
 
+/* What backward makes again rather than keep what forward made: passes/rematerialize.c. A forward op that
+ * it does once more has {again}. */
+enum recompute_how { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_AUTO, NRECOMPUTE };
+extern const char *const recompute_name[NRECOMPUTE];
+
+struct keep_name {
+	const char *sel;
+	bool glob;
+	struct span at;
+};
+
+struct recompute {
+	enum recompute_how how;
+	int64_t memory;    /* bytes a rank that `auto` may use, 0: what the hardware has */
+	VEC(struct keep_name) keep; /* these values are kept, and no others; none: as `how` says */
+	struct span at;
+};
+
 struct module {
 	struct arena *mem;
 	struct sources *src;
@@ -268,6 +286,7 @@ struct module {
 	VEC(struct buffer *) bufs;
 	VEC(struct arrow) arrows;
 	struct pipe pipe;
+	struct recompute recompute;
 	struct hardware hw;
 	enum dtype precision;       /* F32 or BF16 */
 	int64_t micro;              /* microbatches a step */

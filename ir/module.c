@@ -21,6 +21,8 @@ int dtype_bytes(enum dtype dt)
 	return bytes[dt];
 }
 
+const char *const recompute_name[NRECOMPUTE] = { "none", "selective", "full", "auto" };
+
 struct module *module_new(struct arena *mem, struct sources *src)
 {
 	struct module *m = NEW(mem, struct module);

@@ -528,6 +528,36 @@ static void parse_pipe(struct parser *p)
 	check_pipe(p, at);
 }
 
+static void parse_keep(struct parser *p, struct recompute *x)
+{
+	lex_expect(p, '(', "'('");
+	do {
+		struct keep_name k = { .glob = lex_accept_word(p, "glob") };
+
+		k.sel = lex_string(p, "a name");
+		PUSH(p->mem, &x->keep, k);
+	} while (!p->bad && lex_accept(p, ','));
+	lex_expect(p, ')', "')'");
+}
+
+static void parse_recompute(struct parser *p)
+{
+	struct recompute x = { 0 };
+
+	while (x.how < NRECOMPUTE && !lex_accept_word(p, recompute_name[x.how]))
+		x.how++;
+	if (x.how == NRECOMPUTE) {
+		lex_fail(p, "nothing that can be recomputed");
+		return;
+	}
+	if (lex_accept_key(p, "memory"))
+		x.memory = lex_int(p, 1, (int64_t)1 << 60);
+	if (lex_accept_key(p, "keep"))
+		parse_keep(p, &x);
+	lex_accept_span(p, &x.at);
+	p->m->recompute = x;
+}
+
 static void parse_arrow_to(struct parser *p, struct arrow *a)
 {
 	while (!p->bad) {
@@ -930,14 +960,15 @@ static void parse_line(struct parser *p)
 		void (*parse)(struct parser *p);
 	} line[] = { { "module", parse_module }, { "source", parse_source }, { "mesh", parse_mesh },
 		     { "axis", parse_axis_line }, { "hardware", parse_hardware }, { "dim", parse_dim_line },
-		     { "pipeline", parse_pipe }, { "buffer", parse_buffer }, { "arrow", parse_arrow } };
+		     { "pipeline", parse_pipe }, { "recompute", parse_recompute },
+		     { "buffer", parse_buffer }, { "arrow", parse_arrow } };
 
 	for (int i = 0; i < (int)LEN(line); i++) {
 		struct token at = p->tok;
 
 		if (!lex_accept_word(p, line[i].word))
 			continue;
-		if (i < p->stage || (i == p->stage && (i == 0 || i == 4 || i == 6)))
+		if (i < p->stage || (i == p->stage && (i == 0 || i == 4 || i == 6 || i == 7)))
 			lex_fail_at(p, at, "'%s' out of order", line[i].word);
 		p->stage = i;
 		line[i].parse(p);

@@ -341,6 +341,26 @@ static void put_pipe(struct printer *p)
 	text_put(t, "%s\n", x->arena.n ? ")" : "");
 }
 
+static void put_recompute(struct printer *p)
+{
+	struct text *t = &p->t;
+	const struct recompute *x = &p->m->recompute;
+
+	if (x->how == RECOMPUTE_NONE)
+		return;
+	text_put(t, "recompute %s", recompute_name[x->how]);
+	if (x->memory)
+		text_put(t, " memory=%lld", (long long)x->memory);
+	for (uint32_t i = 0; i < x->keep.n; i++) {
+		text_put(t, i ? ", " : " keep=(");
+		text_put(t, x->keep.at[i].glob ? "glob " : "");
+		put_string(t, x->keep.at[i].sel);
+	}
+	text_put(t, "%s", x->keep.n ? ")" : "");
+	put_op_span(t, x->at);
+	text_put(t, "\n");
+}
+
 static void put_buffer(struct printer *p, const struct buffer *b)
 {
 	struct text *t = &p->t;
@@ -601,6 +621,7 @@ char *module_print(struct module *m, struct arena *mem, size_t *len)
 	put_hardware(&p);
 	put_dims(&p);
 	put_pipe(&p);
+	put_recompute(&p);
 	for (uint32_t i = 0; i < m->bufs.n; i++)
 		put_buffer(&p, m->bufs.at[i]);
 	for (uint32_t i = 0; i < m->arrows.n; i++)

@@ -9,6 +9,7 @@
  *   hardware "h100" fp32=6.7e13 bf16=... memory=... bandwidth=... price=... link=nvlink:8:4.5e11:3e-06
  *   dim batch=512 [zigzag=K] !0:3:5:5
  *   pipeline "1f1b" axis=pp chunks=1 [inflight=N] [buffers=N] [fixed] [loops=(enc, dec)] [ends=(3, 6, 8, 9)] [arenas=(N, N)]
+ *   recompute auto [memory=N] [keep=("x", glob "mha.*")]
  *   buffer @"layers.wq" param f32[layers, embed, heads@tp] init=normal(0.02) compute=[layers, embed, heads] !0:14:3:2
  *   buffer @"tokens" input int[batch, seq] tokens=50257
  *   buffer @"targets" input int[batch, seq] tokens=50257 next="tokens":1

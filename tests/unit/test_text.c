@@ -30,6 +30,7 @@ static const char model[] =
 	"dim \"params\"=3\n"
 	"dim \"a b\"=768\n"
 	"dim layers=12\n"
+	"recompute auto memory=70000 keep=(\"x\", glob \"mha.*\") !0:2:3:4\n"
 	"buffer @\"wq\" param f32[layers, \"a b\"@tp/0.tp/1] init=normal(0.02) compute=[layers, \"a b\"@tp/0] !0:14:3:2\n"
 	"buffer @\"x\" input int[batch@micro.dp, seq] tokens=50257\n"
 	"buffer @\"y\" input int[batch, seq] tokens=50257 next=\"x\":1\n"
@@ -219,6 +220,8 @@ static void wrong_declarations_are_refused(void **state)
 	refused(HEAD "buffer @\"x\" param f32[a@q]\n", "6:25", "no axis 'q'");
 	refused(HEAD "buffer @\"x\" param f32[a] compute=[b]\n", "6:34", "other dims");
 	refused(HEAD "buffer @\"x\" param f32[a] init=normal(x)\n", "6:38", "number");
+	refused(HEAD "recompute most\n", "6:11", "recomputed");
+	refused(HEAD "recompute full keep=()\n", "6:22", "a name");
 	refused(HEAD "arrow a tp\n", "6:9", "'->' expected");
 	refused(HEAD "arrow glob a -> tp\n", "6:12", "pattern");
 	refused(HEAD "arrow a -> none tp\n", "6:17", "out of place");
