@@ -22,8 +22,10 @@ static void add_flops(const struct module *m, const struct block *b, double time
 		double one = times * op_flops(m, op);
 		bool half = (op->code == OP_ATTENTION || op->code == OP_ATTENTION_GRAD) && HAS(op, causal);
 
-		f->model += one;
-		f->full += half ? 2 * one : one; /* scores above the diagonal too */
+		if (!HAS(op, again)) {
+			f->model += one;
+			f->full += half ? 2 * one : one; /* scores above the diagonal too */
+		}
 		f->hardware += op_times(m, op) * op_local_flops(m, op) * (double)module_ranks(m);
 	}
 }
@@ -169,8 +171,9 @@ static int explain_text(struct session *s, const struct module *m, const struct 
 
 	printf("ranks       %lld (%s)\n", (long long)module_ranks(m), mesh_text(a, m));
 	printf("params      %lld\n", (long long)param_count(m));
-	printf("flops       %s a step; %s with padding and what ranks compute twice\n", amount(a, f->model, "FLOP"),
-	       amount(a, f->hardware, "FLOP"));
+	printf("flops       %s a step; %s with padding%s what ranks compute twice%s\n", amount(a, f->model, "FLOP"),
+	       amount(a, f->hardware, "FLOP"), m->recompute.how ? "," : " and",
+	       m->recompute.how ? " and what backward makes again" : "");
 	if (attention_imbalance(m) > 1.01)
 		printf("balance     the slowest rank makes %.2f times the mean of the scores of causal attention; order = zigzag evens it out\n",
 		       attention_imbalance(m));

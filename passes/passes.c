@@ -2,8 +2,8 @@
  *
  *   text -> simplify -> precision -> differentiate -> optimizer -> simplify2   (logical)
  *        -> microbatch -> stages -> place                                     (placed)
- *        -> partition -> pipeline -> split -> fuse -> collectives -> overlap  (partitioned)
- *        -> offload -> balance                                                (partitioned)
+ *        -> partition -> pipeline -> rematerialize -> split -> fuse           (partitioned)
+ *        -> collectives -> overlap -> offload -> balance                      (partitioned)
  *        -> memory                                                            (planned)
  */
 #define _POSIX_C_SOURCE 200809L
@@ -25,6 +25,7 @@ const struct pass passes[] = {
 	{ "place", "arrows to shardings of named values, params and states", pass_place, LOGICAL, PLACED },
 	{ "partition", "a sharding for every value, collectives in between", pass_partition, PLACED, PARTITIONED },
 	{ "pipeline", "a place for every op of forward and backward", pass_pipeline, PARTITIONED, PARTITIONED },
+	{ "rematerialize", "make again in backward what the plan does not keep", pass_rematerialize, PARTITIONED, PARTITIONED },
 	{ "split", "all_reduces around work on each element become a scatter and a gather", pass_split, PARTITIONED, PARTITIONED },
 	{ "fuse", "group ops into kernels", pass_fuse, PARTITIONED, PARTITIONED },
 	{ "collectives", "collectives that are ready together become one", pass_collectives, PARTITIONED, PARTITIONED },

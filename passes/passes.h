@@ -21,6 +21,7 @@ bool pass_place(struct module *m, struct diag *d);
 bool pass_partition(struct module *m, struct diag *d);
 bool pass_pipeline(struct module *m, struct diag *d);
 bool pass_split(struct module *m, struct diag *d);
+bool pass_rematerialize(struct module *m, struct diag *d);
 bool pass_fuse(struct module *m, struct diag *d);
 bool pass_collectives(struct module *m, struct diag *d);
 bool pass_overlap(struct module *m, struct diag *d);
@@ -37,6 +38,9 @@ struct pass_options {
 /* Runs passes [first, last] by name (NULL: from the start, to the end). */
 bool run_passes(struct module *m, struct diag *d, const struct pass_options *opt);
 bool run_pass_list(struct module *m, struct diag *d, const char *names /* "a,b" */, const struct pass_options *opt);
+
+/* -- place.c: a selector without a dot matches the last part of a path, with a dot the whole -- */
+bool selector_matches(const char *sel, bool glob, const char *path);
 
 /* -- cost.c: the one place with machine numbers; counted from labels -- */
 double op_flops(const struct module *m, const struct op *op);        /* logical, whole job, once */

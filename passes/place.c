@@ -30,17 +30,17 @@ bool glob_match(const char *p, const char *s)
 	return !*s;
 }
 
-/* A selector without a dot matches the last part of a path, with a dot the whole. */
+bool selector_matches(const char *sel, bool glob, const char *path)
+{
+	const char *last = strrchr(path, '.');
+	const char *part = strchr(sel, '.') || !last ? path : last + 1;
+
+	return glob ? glob_match(sel, part) || glob_match(sel, path) : streq(sel, part);
+}
+
 static bool arrow_matches(const struct arrow *a, const char *name)
 {
-	if (!a->sel)
-		return true;
-	if (!name)
-		return false;
-	const char *last = strrchr(name, '.');
-	const char *part = strchr(a->sel, '.') || !last ? name : last + 1;
-
-	return a->glob ? glob_match(a->sel, part) || glob_match(a->sel, name) : streq(a->sel, part);
+	return !a->sel || (name && selector_matches(a->sel, a->glob, name));
 }
 
 static bool repeat_dim_in(const struct block *block, dimid d)

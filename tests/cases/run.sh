@@ -9,7 +9,7 @@
 #   R71's scope of a microbatch no such scope: a term is of a sequence or of the whole batch
 #   R73 R115 R116, H, I         estimates of time and memory
 #   R77, all of L               checkpoints and resuming
-#   R80 R110                    recompute is read and does nothing yet (R74 has the masks)
+#   R80 R100 R110               in tests/recompute (R74's masks are here)
 #   R113                        no search for plans
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
