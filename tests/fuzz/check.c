@@ -44,7 +44,7 @@ static const char *const skipped[NSKIPPED] = {
 };
 
 static double near = 1e-9;
-static const char *last_pass = "partition";
+static const char *last_pass = "rematerialize";
 
 struct seen {
 	const char *name;
@@ -410,7 +410,7 @@ static bool run_case(struct run *r, bool show)
 	if (!verify(made, &d))
 		return fail(r, arena_printf(r->mem, "the generator made this: %s", d.log.s));
 	r->features = features_of(made);
-	r->kernels = r->c.seed % EVERY == 0 && streq(last_pass, "partition");
+	r->kernels = r->c.seed % EVERY == 0 && streq(last_pass, "rematerialize");
 	if (!compile(r, text, n, show))
 		return false;
 	if (!r->skipped && module_ranks(r->m) * r->m->micro > MOST_RUN)

@@ -50,6 +50,7 @@ static bool axis_of_1(const struct module *m)
 }
 
 static bool micro(const struct module *m) { return m->micro > 1; }
+static bool recompute(const struct module *m) { return m->recompute.how != RECOMPUTE_NONE; }
 static bool empty_dim(const struct module *m)
 {
 	for (uint32_t i = 0; i < m->bufs.n; i++)
@@ -138,7 +139,7 @@ static const struct {
 } all[NFEATURES] = {
 	{ "one rank", one_rank, NULL, NULL }, { "2-4 ranks", to_4, NULL, NULL }, { "5-16", to_16, NULL, NULL },
 	{ "more", more, NULL, NULL }, { "2 axes", axes_2, NULL, NULL }, { "3 axes or 4", axes_3, NULL, NULL },
-	{ "an axis of 1", axis_of_1, NULL, NULL }, { "microbatches", micro, NULL, NULL }, { "bf16", bf16, NULL, NULL },
+	{ "an axis of 1", axis_of_1, NULL, NULL }, { "microbatches", micro, NULL, NULL }, { "recompute", recompute, NULL, NULL }, { "bf16", bf16, NULL, NULL },
 	{ "a dim less than its axis", small_dim, NULL, NULL }, { "one it does not divide", odd_dim, NULL, NULL },
 	{ "an empty param or input", empty_dim, NULL, NULL }, { "batch ->", NULL, of_batch, NULL }, { "seq ->", NULL, of_seq, NULL }, { "ctx ->", NULL, of_ctx, NULL },
 	{ "seq, ctx ->", NULL, ring, NULL }, { "zigzag", NULL, zigzag, NULL }, { "gather = step", NULL, gather_step, NULL },

@@ -3,7 +3,7 @@
 #define PTC_FUZZ_FEATURES_H
 #include "ir/ir.h"
 
-enum { NFEATURES = 32 };
+enum { NFEATURES = 33 };
 
 uint64_t features_of(const struct module *m); /* bit set */
 const char *feature_name(int i);

@@ -254,6 +254,24 @@ static void set_hardware(struct gen *g)
 		g->m->hw = kinds[roll(g, LEN(kinds))];
 }
 
+static void set_recompute(struct gen *g)
+{
+	struct recompute *r = &g->m->recompute;
+
+	if (!gen_step(g) || !chance(g, 45))
+		return;
+	r->how = (enum recompute_how)(1 + roll(g, NRECOMPUTE - 1));
+	if (r->how == RECOMPUTE_AUTO && chance(g, 70))
+		r->memory = g->m->workspace + (1 + (int64_t)roll(g, 64)) * 512;
+	for (int i = 0, n = g->names.n ? (int)roll(g, 3) : 0; i < n; i++) {
+		const char *name = g->names.at[roll(g, g->names.n)];
+		bool glob = chance(g, 30);
+		struct keep_name k = { glob ? arena_printf(g->mem, "%.1s*", name) : name, glob, { 0 } };
+
+		PUSH(g->mem, &r->keep, k);
+	}
+}
+
 void gen_mesh(struct gen *g)
 {
 	static const char *const names[] = { "dp", "tp", "cp", "ep", "ax", "bx" };
@@ -280,4 +298,5 @@ void gen_mesh(struct gen *g)
 	for (int i = 0, n = m->mesh.n ? 2 + (int)roll(g, 6) : 0; i < n; i++)
 		if (gen_step(g))
 			add_arrow(g);
+	set_recompute(g);
 }
