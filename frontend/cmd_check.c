@@ -472,7 +472,7 @@ static struct module *compile_plan(struct session *s, const char *set)
 		diag_error(&s->diag, (struct span){ 0 }, "PTC_TEST_DROP=%s: there is no such reduction", number);
 		return NULL;
 	}
-	return run_pass_list(m, &s->diag, "fuse,collectives,overlap,memory", &(struct pass_options){ 0 }) ? m : NULL;
+	return run_passes(m, &s->diag, &(struct pass_options){ .start_after = "partition" }) ? m : NULL;
 }
 
 /* -- the whole -- */

@@ -101,7 +101,11 @@ static bool run_pass(struct module *m, struct diag *d, const struct pass *p,
 
 bool run_passes(struct module *m, struct diag *d, const struct pass_options *opt)
 {
-	for (const struct pass *p = passes; p->name; p++) {
+	const struct pass *p = passes;
+
+	while (opt->start_after && p->name && !streq((p++)->name, opt->start_after))
+		;
+	for (; p->name; p++) {
 		if (!run_pass(m, d, p, opt))
 			return false;
 		if (opt->stop_after && streq(opt->stop_after, p->name))

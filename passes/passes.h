@@ -30,6 +30,7 @@ bool pass_balance(struct module *m, struct diag *d);
 bool pass_memory(struct module *m, struct diag *d);
 
 struct pass_options {
+	const char *start_after; /* NULL: from the first */
 	const char *stop_after; /* NULL: all */
 	const char *dump_after; /* NULL, a name, or "all": to stderr, "(unchanged)" if so */
 	bool verify;            /* verify and round-trip after each pass */

@@ -458,7 +458,7 @@ static bool fits(struct search *s, int64_t *stacks)
 
 	diag_init(&quiet, s->m->mem, s->m->src, NULL);
 	*stacks = rematerialize(copy, most, &s->fronts);
-	int64_t peak = run_pass_list(copy, &quiet, "fuse,collectives,overlap,memory", &(struct pass_options){ 0 }) ? copy->arena + copy->workspace : INT64_MAX;
+	int64_t peak = run_passes(copy, &quiet, &(struct pass_options){ .start_after = "rematerialize" }) ? copy->arena + copy->workspace : INT64_MAX;
 	if (peak < s->best_peak) {
 		s->best = most;
 		s->best_peak = peak;

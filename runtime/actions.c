@@ -122,12 +122,13 @@ struct presence {
 	const struct slot *slot;
 	const struct module *m;
 	int64_t places; /* of the stage */
+	int host;       /* the region in host memory, which is always there; -1: none */
 	const struct op *missing;
 };
 
 static void check_loc(struct presence *p, const struct op *op, const struct loc *at)
 {
-	if (p->slot[at->region].base < 0)
+	if (at->region != p->host && p->slot[at->region].base < 0)
 		p->missing = op;
 }
 
@@ -169,7 +170,7 @@ static void check_prog(struct presence *p, const struct prog *prog)
 static bool all_there(struct runtime *rt, struct rank *r, struct diag *d)
 {
 	const struct stage_layout *l = &rt->layouts->stage[r->stage];
-	struct presence p = { l->once, rt->m, r->places, NULL };
+	struct presence p = { l->once, rt->m, r->places, rt->regions->host, NULL };
 
 	check_prog(&p, rt->prog[PROLOGUE]);
 	check_prog(&p, rt->prog[EPILOGUE]);
