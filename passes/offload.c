@@ -2,8 +2,7 @@
  *
  * Requires form PARTITIONED, right before memory. A read of such a buffer is a copy, and what it makes takes memory until
  * its last reader: so each section, and each place of a pipeline, has a read of its own, right before the first
- * op there that wants it. Loops copy the rows of what they slice, iteration by iteration (passes/memory.c).
- * Ops of the epilogue that update what lies there are put one after the other. */
+ * op there that wants it. Loops copy the rows of what they slice, iteration by iteration (passes/memory.c). */
 #include "passes/passes.h"
 
 static bool on_host(const struct module *m, const struct op *op)
