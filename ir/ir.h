@@ -124,7 +124,8 @@ struct value {
 #define ATTRS(I, N, S, D, L, X) \
 	S(buf) S(key) S(opt) D(dim) D(to) D(ctx) D(causal) L(dims) L(tos) X(axes) \
 	N(value) N(scale) N(cap) N(p) I(form) I(start) I(stride) I(shift) I(max) I(ncarry) \
-	I(nwith) I(reverse) I(acc) I(group) I(extra) I(where) I(from) I(local) I(async) I(ahead) I(again)
+	I(nwith) I(reverse) I(acc) I(group) I(extra) I(where) I(from) I(local) I(async) I(ahead) \
+	I(again) I(late)
 
 struct dimlist {
 	uint8_t n;
@@ -137,6 +138,7 @@ enum attr_no {
 #undef A
 	NATTR
 };
+_Static_assert(NATTR <= 32, "op.has has a bit for each");
 
 struct attrs {
 #define I(x) int64_t x;
@@ -242,7 +244,9 @@ extern const char *const form_name[NFORM];
  * A place is a piece of forward or backward that one chunk runs: 2k the glue before repeat k, 2k + 1 repeat
  * k, 2n the glue behind the last. Ops of FORWARD and BACKWARD at the top have one place in {where}; those of
  * PROLOGUE and EPILOGUE run on all stages that run one of the places in {where}, or on all without it. A
- * value is there where its op ran; one of FORWARD or BACKWARD travels to the places that read it. */
+ * value is there where its op ran; one of FORWARD or BACKWARD travels to the places that read it.
+ *
+ * Of a schedule with I and W, ops of BACKWARD at the top are I, or {late}: W. What W makes does not travel. */
 struct pipe {
 	int user;          /* index into module.mesh; -1: no pipeline */
 	enum schedule_kind order;
@@ -328,6 +332,7 @@ struct value *op_type(struct builder *b, struct op *op, uint32_t no, enum dtype 
 		      const dimid *d); /* makes result no */
 struct value *block_arg(struct builder *b, struct block *block, enum dtype dt, int nd, const dimid *d);
 struct block *block_new(struct module *m, struct op *owner);
+void op_half(struct op *op, const struct op *as);   /* op is of the half of backward that `as` is of */
 void op_unlink(struct op *op);                     /* out of its block; results must be unused */
 void op_move_before(struct op *op, struct op *at); /* same block */
 void op_add_in(struct module *m, struct op *op, struct value *v);     /* appends an operand */

@@ -9,6 +9,7 @@ struct laying {
 	struct stage_layout *to;
 	int stage;
 	int64_t ticks;                /* of an action */
+	const int64_t *i_of, *w_of;   /* by action: where the halves of its backward are */
 	VEC(struct packed *) pieces;
 	VEC(int64_t *) bases;         /* where the offset of each piece is wanted */
 };
@@ -41,19 +42,6 @@ const char *layout_refused(struct arena *mem, const struct module *m, struct spa
 }
 
 /* -- the timeline -- */
-
-/* Backward is whole: I is all of it, W nothing. */
-static void whole_backward(struct arena *mem, const struct actions *from, struct actions *to)
-{
-	for (uint32_t i = 0; i < from->n; i++) {
-		struct action a = from->at[i];
-
-		if (a.kind == ACT_I)
-			a.kind = ACT_B;
-		if (a.kind != ACT_W)
-			PUSH(mem, to, a);
-	}
-}
 
 static int64_t begin_of(const struct laying *l, int64_t a)
 {
@@ -92,15 +80,15 @@ static void want_region(struct laying *l, struct slot *s, const struct region *x
 	want(l, &s->base, x->bytes * s->rows, start, end);
 }
 
-/* The backward action of the same chunk and microbatch. */
-static int64_t *find_partners(struct laying *l)
+/* Of each action, by number: the one that ends with this half of backward of the same chunk and microbatch. */
+static int64_t *find_partners(struct laying *l, enum action_kind half)
 {
 	const struct actions *acts = &l->to->acts;
 	int64_t *at = NEWN(l->mem, int64_t, acts->n + 1), m = l->m->micro;
 	int64_t *of = NEWN(l->mem, int64_t, pipe_chunks(l->m) * m + 1);
 
 	for (uint32_t i = 0; i < acts->n; i++)
-		if (acts->at[i].kind == ACT_B)
+		if (acts->at[i].kind == half || acts->at[i].kind == ACT_B)
 			of[acts->at[i].chunk * m + acts->at[i].mb] = i;
 	for (uint32_t i = 0; i < acts->n; i++)
 		at[i] = of[acts->at[i].chunk * m + acts->at[i].mb];
@@ -123,8 +111,13 @@ static bool holds(const struct message *x, int no)
 	return found;
 }
 
+static int64_t later(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
 /* A kept value comes in or is made, is read, goes out; backward may read it later. */
-static void lay_kept(struct laying *l, int no, int64_t a, int64_t back)
+static void lay_kept(struct laying *l, int no, int64_t a)
 {
 	const struct region *x = &l->r->at.at[no];
 	int g = l->to->acts.at[a].chunk, last = 2 * (int)l->m->pipe.loops.n;
@@ -139,13 +132,16 @@ static void lay_kept(struct laying *l, int no, int64_t a, int64_t back)
 	int64_t end = made ? place_tick(l, a, x->place) : start;
 
 	for (int p = 0; p <= last; p++)
-		if (runs(l, a, readers, p) && place_tick(l, a, p) > end)
-			end = place_tick(l, a, p);
+		if (runs(l, a, readers, p))
+			end = later(end, place_tick(l, a, p));
 	if (holds(x->phase == FORWARD ? &l->all->fore[g] : &l->all->back[g], no))
 		end = end_of(l, a);
-	for (int p = 0; p <= last && x->phase == FORWARD; p++)
-		if (runs(l, a, x->back, p) && place_tick(l, back, p) > end)
-			end = place_tick(l, back, p);
+	for (int p = 0; p <= last; p++) {
+		if (x->phase == FORWARD && runs(l, a, x->back, p))
+			end = later(end, place_tick(l, l->i_of[a], p));
+		if (runs(l, a, x->until_w, p))
+			end = later(end, place_tick(l, l->w_of[a], p));
+	}
 	want_region(l, &l->to->act[a][no], x, 1, start, end);
 }
 
@@ -156,7 +152,15 @@ static int64_t trips_of(const struct laying *l, const struct region *x, int g)
 	return t.hi - t.lo;
 }
 
-static void lay_action(struct laying *l, int64_t a, int64_t back)
+/* The last action that reads what is stashed by action a. */
+static int64_t stash_end(const struct laying *l, const struct region *x, int64_t a)
+{
+	if (x->until_w)
+		return l->w_of[a];
+	return x->phase == FORWARD ? l->i_of[a] : a;
+}
+
+static void lay_action(struct laying *l, int64_t a)
 {
 	const struct action *act = &l->to->acts.at[a];
 	enum phase phase = act->kind == ACT_F ? FORWARD : BACKWARD;
@@ -164,15 +168,15 @@ static void lay_action(struct laying *l, int64_t a, int64_t back)
 	for (uint32_t i = 0; i < l->r->at.n; i++) {
 		const struct region *x = &l->r->at.at[i];
 		struct slot *s = &l->to->act[a][i];
-		bool here = x->phase == phase && x->kind != RG_STEP && x->kind != RG_ONCE;
+		bool here = x->phase == phase && x->late == (act->kind == ACT_W) && x->kind != RG_STEP && x->kind != RG_ONCE;
 
 		if (here && x->kind == RG_KEPT)
-			lay_kept(l, (int)i, a, back);
+			lay_kept(l, (int)i, a);
 		else if (here && x->kind == RG_WORK && pipe_runs(l->m, act->chunk, x->place))
 			want_region(l, s, x, 1, place_tick(l, a, x->place), place_tick(l, a, x->place));
 		else if (here && x->kind == RG_STASH && pipe_runs(l->m, act->chunk, x->place))
 			want_region(l, s, x, trips_of(l, x, act->chunk), place_tick(l, a, x->place),
-				    place_tick(l, phase == FORWARD ? back : a, x->place));
+				    place_tick(l, stash_end(l, x, a), x->place));
 	}
 }
 
@@ -248,7 +252,7 @@ static int own_buffers(const struct laying *l, const struct channel_plan *c)
 		enum phase phase = a->kind == ACT_F ? FORWARD : BACKWARD;
 		int before = phase == FORWARD ? a->chunk - 1 : a->chunk + 1, after = phase == FORWARD ? a->chunk + 1 : a->chunk - 1;
 
-		if (phase != c->phase)
+		if (phase != c->phase || a->kind == ACT_W)
 			continue;
 		if (before >= 0 && before < pipe_chunks(l->m) && pipe_stage(l->m, before) == l->stage)
 			now--;
@@ -276,27 +280,33 @@ static void lay_channels(struct laying *l)
 
 /* -- a stage -- */
 
-/* Does backward of chunk g find it where forward left it? */
-static bool is_left(const struct laying *l, const struct region *x, int g)
+/* Does a half of backward of chunk g find it where an action before left it? */
+static bool is_left(const struct laying *l, const struct region *x, int g, bool w)
 {
+	int64_t places = w ? x->until_w : x->phase == FORWARD ? x->back : 0;
 	bool read = false;
 
 	for (int p = 0; p <= 2 * (int)l->m->pipe.loops.n; p++)
-		read |= (x->back >> p & 1) && pipe_runs(l->m, g, p);
-	return x->phase == FORWARD && (x->kind == RG_STASH || (x->kind == RG_KEPT && read));
+		read |= (places >> p & 1) && pipe_runs(l->m, g, p);
+	return (x->kind == RG_STASH && (w ? x->until_w && !x->late : x->phase == FORWARD)) || (x->kind == RG_KEPT && read);
 }
 
-/* What an action does not make itself: what lives as long as the step, and what its forward left. */
-static void inherit_slots(struct laying *l, const int64_t *partner)
+/* What an action does not make itself: what lives as long as the step, and what others left. */
+static void inherit_slots(struct laying *l)
 {
 	for (uint32_t a = 0; a < l->to->acts.n; a++)
 		for (uint32_t i = 0; i < l->r->at.n; i++) {
+			const struct action *act = &l->to->acts.at[a];
 			const struct region *x = &l->r->at.at[i];
+			bool makes = act->kind == (x->phase == FORWARD ? ACT_F : ACT_I);
+			struct slot *s = l->to->act[a];
 
 			if (x->kind == RG_STEP)
-				l->to->act[a][i] = l->to->once[i];
-			else if (l->to->acts.at[a].kind == ACT_F && is_left(l, x, l->to->acts.at[a].chunk))
-				l->to->act[partner[a]][i] = l->to->act[a][i];
+				s[i] = l->to->once[i];
+			else if (act->kind == ACT_F && is_left(l, x, act->chunk, false))
+				l->to->act[l->i_of[a]][i] = s[i];
+			if (x->kind != RG_STEP && makes && is_left(l, x, act->chunk, true))
+				l->to->act[l->w_of[a]][i] = s[i];
 		}
 }
 
@@ -310,8 +320,9 @@ static void lay_stage(struct laying *l)
 {
 	struct stage_layout *to = l->to;
 	uint32_t n = l->r->at.n;
-	int64_t *partner = find_partners(l);
 
+	l->i_of = find_partners(l, ACT_I);
+	l->w_of = find_partners(l, ACT_W);
 	to->once = NEWN(l->mem, struct slot, n + 1);
 	to->act = NEWN(l->mem, struct slot *, to->acts.n + 1);
 	clear_slots(to->once, n);
@@ -322,12 +333,12 @@ static void lay_stage(struct laying *l)
 	lay_once(l);
 	lay_channels(l);
 	for (uint32_t a = 0; a < to->acts.n; a++)
-		lay_action(l, a, partner[a]);
+		lay_action(l, a);
 	to->arena = pack_tight(l->mem, l->pieces.at, l->pieces.n, last_tick(l));
 	to->live = most_live(l->mem, l->pieces.at, l->pieces.n, last_tick(l));
 	for (uint32_t i = 0; i < l->pieces.n; i++)
 		*l->bases.at[i] = l->pieces.at[i]->off;
-	inherit_slots(l, partner);
+	inherit_slots(l);
 }
 
 struct layouts *layouts_of(struct arena *mem, const struct module *m, const struct regions *r)
@@ -343,7 +354,7 @@ struct layouts *layouts_of(struct arena *mem, const struct module *m, const stru
 		struct laying x = { .mem = mem, .m = m, .r = r, .all = l, .to = &l->stage[i], .stage = i,
 				    .ticks = 2 * (int64_t)m->pipe.loops.n + 3 };
 
-		whole_backward(mem, &acts[i], &l->stage[i].acts);
+		l->stage[i].acts = acts[i];
 		lay_stage(&x);
 	}
 	return l;

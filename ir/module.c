@@ -201,6 +201,14 @@ struct value *block_arg(struct builder *b, struct block *block, enum dtype dt, i
 	return v;
 }
 
+void op_half(struct op *op, const struct op *as)
+{
+	op->has &= ~(1u << A_late);
+	op->at.late = 0;
+	if (HAS(as, late))
+		SET(op, late, 1);
+}
+
 void op_unlink(struct op *op)
 {
 	struct block *block = op->home;

@@ -11,6 +11,16 @@ int op_place(const struct op *op)
 	return HAS(op, where) && op->at.where ? __builtin_ctzll((uint64_t)op->at.where) : 0;
 }
 
+int op_section(const struct op *op)
+{
+	return HAS(op, late) ? SECTION_W : (int)op->phase;
+}
+
+int action_section(const struct action *a)
+{
+	return a->kind == ACT_W ? SECTION_W : a->kind == ACT_F ? FORWARD : BACKWARD;
+}
+
 bool sums_in_step(const struct module *m)
 {
 	return m->micro > 1 || pipe_axis(m) >= 0;
@@ -25,6 +35,7 @@ bool holds_buffer(const struct module *m, const struct buffer *b, int stage)
 
 struct readers {
 	int64_t fore, back; /* places */
+	int64_t until_w;    /* of those in back: W does */
 	bool late;          /* the epilogue */
 };
 
@@ -60,6 +71,8 @@ static void read_at(struct building *b, const struct op *op, const struct value 
 		x->back |= 1ll << op_place(op);
 	else if (op->phase == EPILOGUE)
 		x->late = true;
+	if (op->phase == BACKWARD && HAS(op, late))
+		x->until_w |= 1ll << op_place(op);
 }
 
 /* A collective reads its operands until it is waited for. */
@@ -80,7 +93,7 @@ static void find_readers(struct building *b)
 static bool same_region(const struct region *a, const struct region *b)
 {
 	return a->kind == b->kind && a->phase == b->phase && a->place == b->place && a->where == b->where &&
-	       a->dim == b->dim && a->v == b->v;
+	       a->dim == b->dim && a->v == b->v && a->late == b->late && a->until_w == b->until_w;
 }
 
 static int find_region(struct building *b, const struct region *x)
@@ -109,7 +122,8 @@ static int work_region(struct building *b, const struct op *op)
 {
 	if (op->phase == PROLOGUE || op->phase == EPILOGUE)
 		return find_region(b, &(struct region){ .kind = RG_ONCE, .phase = op->phase, .dim = NODIM });
-	return find_region(b, &(struct region){ .kind = RG_WORK, .phase = op->phase, .place = op_place(op), .dim = NODIM });
+	return find_region(b, &(struct region){ .kind = RG_WORK, .phase = op->phase, .place = op_place(op), .dim = NODIM,
+						.late = HAS(op, late) });
 }
 
 static bool is_carried(const struct module *m, const struct value *v)
@@ -127,18 +141,20 @@ static int micro_region(struct building *b, const struct value *v)
 	struct readers x = b->by[v->id];
 	int place = op_place(op);
 	int64_t mine = 1ll << place, others = (x.fore | x.back) & ~mine;
-	bool fore = op->phase == FORWARD, carried = is_carried(b->m, v);
+	bool fore = op->phase == FORWARD, late = HAS(op, late), carried = is_carried(b->m, v);
 
 	if (op->code == OP_ACCUMULATE || x.late)
 		return step_region(b, mine, v->nd, v->d, v->sh.on);
 	if (op->code == OP_REPEAT && is_staged(b->m, op->at.dim) && v->no >= op->at.ncarry)
-		return find_region(b, &(struct region){ .kind = RG_STASH, .phase = op->phase, .place = place,
-							.dim = rows_of(b->m, v->nd, v->d, v->sh.on) });
+		return find_region(b, &(struct region){ .kind = RG_STASH, .phase = op->phase, .place = place, .late = late,
+							.until_w = x.until_w, .dim = rows_of(b->m, v->nd, v->d, v->sh.on) });
 	if (carried || others)
 		return find_region(b, &(struct region){ .kind = RG_KEPT, .phase = op->phase, .place = place, .dim = NODIM,
-							.v = v, .carried = carried, .fore = x.fore, .back = x.back });
-	if (fore && x.back)
-		return find_region(b, &(struct region){ .kind = RG_STASH, .phase = FORWARD, .place = place, .dim = NODIM });
+							.v = v, .carried = carried, .fore = x.fore, .back = x.back,
+							.until_w = x.until_w });
+	if ((fore && x.back) || (!late && x.until_w))
+		return find_region(b, &(struct region){ .kind = RG_STASH, .phase = op->phase, .place = place, .dim = NODIM,
+							.until_w = x.until_w });
 	return work_region(b, op);
 }
 

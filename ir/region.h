@@ -14,7 +14,7 @@ enum region_kind {
 	RG_STEP,  /* lives as long as the step, on stages that run one of the places in where (0: all) */
 	RG_ONCE,  /* workspace of PROLOGUE or EPILOGUE */
 	RG_WORK,  /* workspace of FORWARD or BACKWARD at a place */
-	RG_STASH, /* made and read at one place, of one chunk and microbatch, from FORWARD to BACKWARD */
+	RG_STASH, /* made and read at one place, of one chunk and microbatch, from FORWARD to BACKWARD, I to W */
 	RG_HOST,  /* in host memory: an arena of its own */
 	RG_KEPT   /* one value that is read at other places than its own: it travels along the chain */
 };
@@ -28,6 +28,8 @@ struct region {
 	const struct value *v; /* kept */
 	bool carried;          /* kept: each chunk of the repeat goes on with what the one before made */
 	int64_t fore, back;    /* kept: places that read it in FORWARD, in BACKWARD */
+	bool late;             /* W makes it */
+	int64_t until_w;       /* kept or stash: places where W reads it */
 	int64_t bytes;         /* of a row */
 };
 
@@ -45,6 +47,10 @@ struct regions *regions_of(struct arena *mem, const struct module *m);
 void regions_measure(struct regions *r, const struct module *m);
 
 int op_place(const struct op *op);                    /* of FORWARD or BACKWARD */
+/* Sections of a program: phases, but that what is {late} in BACKWARD is one of its own. */
+enum { SECTION_W = NPHASE, NSECTION };
+int op_section(const struct op *op);
+int action_section(const struct action *a);
 bool sums_in_step(const struct module *m);            /* is what is accumulated a buffer of the step? */
 bool holds_buffer(const struct module *m, const struct buffer *b, int stage);
 /* Kept values that go from chunk g to the next (forward) or to the one before. Their regions, in an order

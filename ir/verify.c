@@ -180,6 +180,22 @@ static bool check_ahead(struct verifier *v, const struct op *op, const struct bl
 	return true;
 }
 
+/* Nothing of I, and no other place, waits for W. */
+static bool check_half(struct verifier *v, const struct op *op)
+{
+	struct schedule s = pipe_schedule(v->m);
+
+	if (HAS(op, late) && (op->phase != BACKWARD || pipe_axis(v->m) < 0 || !schedule_splits(&s)))
+		return ver_fail(v, op, "it is {late}, but no schedule puts it off");
+	for (uint32_t i = 0; i < op->nin; i++) {
+		const struct op *def = op->in[i]->def;
+
+		if (def && HAS(def, late) && op->phase == BACKWARD && (!HAS(op, late) || op->at.where != def->at.where))
+			return ver_fail(v, op, "%%%u is made by W, but read by I or at another place", op->in[i]->id);
+	}
+	return true;
+}
+
 static bool check_use(struct verifier *v, const struct op *op, const struct value *x, const struct block *home)
 {
 	if (!x)
@@ -252,7 +268,7 @@ static bool check_op(struct verifier *v, const struct op *op, const struct block
 		ok = ver_fail(v, op, "it is no collective, it can't be {async}");
 	ok = ok && (op->code != OP_WAIT || check_wait(v, op));
 	ok = ok && (!HAS(op, ahead) || check_ahead(v, op, block));
-	ok = ok && ver_op_dims(v, op);
+	ok = ok && check_half(v, op) && ver_op_dims(v, op);
 	if (v->m->form >= PARTITIONED)
 		ok = ok && ver_op_shards(v, op);
 	return ok;

@@ -60,12 +60,12 @@ static struct queue *queue_of(const struct line *l, enum phase phase, int from, 
 
 static struct queue *inbox(const struct line *l, const struct action *a)
 {
-	return queue_of(l, phase_of(a), a->chunk - step(a), a->chunk);
+	return a->kind == ACT_W ? NULL : queue_of(l, phase_of(a), a->chunk - step(a), a->chunk);
 }
 
 static struct queue *outbox(const struct line *l, const struct action *a)
 {
-	return queue_of(l, phase_of(a), a->chunk, a->chunk + step(a));
+	return a->kind == ACT_W ? NULL : queue_of(l, phase_of(a), a->chunk, a->chunk + step(a));
 }
 
 /* The sender has a buffer too, but for itself. */

@@ -89,12 +89,12 @@ static bool runs_here(const struct prover *p, const struct op *op)
 }
 
 /* place -1: all. */
-static bool walk_section(struct prover *p, enum phase phase, int place)
+static bool walk_section(struct prover *p, int section, int place)
 {
 	int64_t i = 0;
 
 	for (const struct op *op = p->m->top.first; op; op = op->next, i++) {
-		if (op->phase != phase || (p->eval && !p->shown[i]) || (place >= 0 && op_place(op) != place) || !runs_here(p, op))
+		if (op_section(op) != section || (p->eval && !p->shown[i]) || (place >= 0 && op_place(op) != place) || !runs_here(p, op))
 			continue;
 		if (!walk_op(p, op))
 			return false;
@@ -127,9 +127,9 @@ static bool walk_micros(struct prover *p)
 
 struct walk {
 	struct prover *p;
-	struct content **left; /* by chunk and microbatch: what FORWARD left, by id; NULL: it has not run */
-	int64_t seen[NPHASE];  /* places */
-	int64_t *had[NPHASE];  /* by chunk: microbatches */
+	struct content **left; /* by chunk and microbatch: what FORWARD, and I, left, by id; NULL: it has not run */
+	int64_t seen[NSECTION]; /* places */
+	int64_t *had[NSECTION]; /* by chunk: microbatches */
 };
 
 /* The region of what a value of the top block lies in; NULL: a buffer's, or none. */
@@ -141,8 +141,8 @@ static const struct region *region_of(const struct prover *p, const struct value
 	return no < 0 ? NULL : &p->r->at.at[no];
 }
 
-/* What an action finds: of FORWARD what the same microbatch left, of BACKWARD nothing. */
-static void begin_contents(struct prover *p, const struct content *left)
+/* What an action finds: of FORWARD what the same microbatch left, of BACKWARD nothing, but W what I left. */
+static void begin_contents(struct prover *p, const struct content *left, bool w)
 {
 	for (const struct op *op = p->m->top.first; op; op = op->next)
 		for (uint32_t k = 0; k < op->nout && (op->phase == FORWARD || op->phase == BACKWARD); k++) {
@@ -151,14 +151,14 @@ static void begin_contents(struct prover *p, const struct content *left)
 
 			if (x && x->kind == RG_STEP)
 				continue;
-			p->held[v->id].is = left && op->phase == FORWARD ? left[v->id] : (struct content){ 0, 0 };
+			p->held[v->id].is = left && (op->phase == FORWARD || w) ? left[v->id] : (struct content){ 0, 0 };
 		}
 }
 
-static void leave_contents(struct prover *p, struct content *left)
+static void leave_contents(struct prover *p, struct content *left, enum phase phase)
 {
 	for (const struct op *op = p->m->top.first; op; op = op->next)
-		for (uint32_t k = 0; k < op->nout && op->phase == FORWARD; k++)
+		for (uint32_t k = 0; k < op->nout && op->phase == phase; k++)
 			left[op->out[k]->id] = p->held[op->out[k]->id].is;
 }
 
@@ -195,20 +195,20 @@ static bool send(struct prover *p, const struct message *msg)
 	return true;
 }
 
-static bool walk_places(struct walk *w, enum phase phase, int chunk)
+static bool walk_places(struct walk *w, int section, int chunk)
 {
 	struct prover *p = w->p;
 	int last = 2 * (int)p->m->pipe.loops.n;
-	int64_t seen = w->seen[phase];
+	int64_t seen = w->seen[section];
 
 	for (int i = 0; i <= last; i++) {
-		int place = phase == FORWARD ? i : last - i;
+		int place = section == FORWARD ? i : last - i;
 
 		if (!pipe_runs(p->m, chunk, place))
 			continue;
 		p->first = !(seen >> place & 1);
-		w->seen[phase] |= 1ll << place;
-		if (!walk_section(p, phase, place))
+		w->seen[section] |= 1ll << place;
+		if (!walk_section(p, section, place))
 			return false;
 	}
 	return true;
@@ -218,28 +218,30 @@ static bool walk_action(struct walk *w, uint32_t no)
 {
 	struct prover *p = w->p;
 	const struct action *a = &p->l->stage[p->stage].acts.at[no];
-	enum phase phase = a->kind == ACT_F ? FORWARD : BACKWARD;
+	int section = action_section(a);
+	enum phase phase = section == FORWARD ? FORWARD : BACKWARD;
 	struct content **left = &w->left[a->chunk * p->m->micro + a->mb];
 	int before = phase == FORWARD ? a->chunk - 1 : a->chunk + 1, after = phase == FORWARD ? a->chunk + 1 : a->chunk - 1;
 	const struct message *msg = phase == FORWARD ? p->l->fore : p->l->back;
 
 	p->slot = p->l->stage[p->stage].act[no];
 	p->chunk = a->chunk;
-	p->nth = w->had[phase][a->chunk]++;
+	p->nth = w->had[section][a->chunk]++;
 	if ((phase == FORWARD) != !*left)
 		return unsafe(p, p->m->top.first, "stage %d: action %u, %c of chunk %d and microbatch %d: %s", p->stage, no,
 			      action_letter[a->kind], a->chunk, a->mb, *left ? "twice" : "its forward has not run");
-	begin_contents(p, *left);
+	begin_contents(p, *left, section == SECTION_W);
+	if (section == SECTION_W)
+		return walk_places(w, section, a->chunk);
 	if (before >= 0 && before < pipe_chunks(p->m) && !receive(p, &msg[before]))
 		return false;
-	if (!walk_places(w, phase, a->chunk))
+	if (!walk_places(w, section, a->chunk))
 		return false;
 	if (after >= 0 && after < pipe_chunks(p->m) && !send(p, &msg[a->chunk]))
 		return false;
-	if (phase == FORWARD) {
+	if (phase == FORWARD)
 		*left = NEWN(p->d->mem, struct content, p->m->next_id + 1);
-		leave_contents(p, *left);
-	}
+	leave_contents(p, *left, phase);
 	return true;
 }
 
@@ -256,14 +258,30 @@ static void open_channels(struct prover *p)
 	}
 }
 
+static bool has_late(const struct module *m)
+{
+	for (const struct op *op = m->top.first; op; op = op->next)
+		if (HAS(op, late))
+			return true;
+	return false;
+}
+
+static bool had_all(const struct walk *w, int g)
+{
+	int64_t micro = w->p->m->micro;
+
+	return w->had[FORWARD][g] == micro && (w->p->eval || w->had[BACKWARD][g] == micro) &&
+	       (w->p->eval || !has_late(w->p->m) || w->had[SECTION_W][g] == micro);
+}
+
 static bool walk_actions(struct prover *p)
 {
 	const struct actions *acts = &p->l->stage[p->stage].acts;
 	int64_t chunks = pipe_chunks(p->m);
 	struct walk w = { .p = p, .left = NEWN(p->d->mem, struct content *, chunks * p->m->micro + 1) };
 
-	w.had[FORWARD] = NEWN(p->d->mem, int64_t, chunks + 1);
-	w.had[BACKWARD] = NEWN(p->d->mem, int64_t, chunks + 1);
+	for (int i = 0; i < NSECTION; i++)
+		w.had[i] = NEWN(p->d->mem, int64_t, chunks + 1);
 	open_channels(p);
 	for (uint32_t i = 0; i < acts->n; i++)
 		if ((!p->eval || acts->at[i].kind == ACT_F) && !walk_action(&w, i)) {
@@ -272,7 +290,7 @@ static bool walk_actions(struct prover *p)
 			return false;
 		}
 	for (int g = 0; g < chunks; g++)
-		if (pipe_stage(p->m, g) == p->stage && (w.had[FORWARD][g] != p->m->micro || (!p->eval && w.had[BACKWARD][g] != p->m->micro)))
+		if (pipe_stage(p->m, g) == p->stage && !had_all(&w, g))
 			return unsafe(p, p->m->top.first, "chunk %d has not had all microbatches", g);
 	p->flights.n = 0;
 	return true;

@@ -71,7 +71,7 @@ static bool run_places(struct rank *r, const struct pipe_step *s)
 		if (!pipe_runs(m, s->act.chunk, place))
 			continue;
 		r->first = s->first >> place & 1;
-		if (!run_prog(r, &r->rt->prog[s->phase][place]))
+		if (!run_prog(r, &r->rt->prog[s->section][place]))
 			return false;
 		if (r->rt->after_place && !r->rt->after_place(r, s, place))
 			return false;
@@ -178,7 +178,7 @@ static bool all_there(struct runtime *rt, struct rank *r, struct diag *d)
 		p.slot = l->act[a];
 		for (int place = 0; place <= 2 * (int)rt->m->pipe.loops.n; place++)
 			if (pipe_runs(rt->m, l->acts.at[a].chunk, place))
-				check_prog(&p, &rt->prog[r->steps[a].phase][place]);
+				check_prog(&p, &rt->prog[r->steps[a].section][place]);
 	}
 	return !p.missing || diag_error(d, p.missing->span, "%s in the plan: stage %d has not got all that it works on",
 					opinfo[p.missing->code].name, r->stage);
@@ -200,18 +200,18 @@ static int64_t on_stage(const struct rank *r, int stage)
 /* Where a sum over microbatches begins: places, and chunks, that the stage has not run before. */
 static void find_firsts(struct rank *r, struct pipe_step *steps, uint32_t n)
 {
-	int64_t seen[NPHASE] = { 0 };
+	int64_t seen[NSECTION] = { 0 };
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct pipe_step *s = &steps[i];
 
 		s->first_rows = true;
 		for (uint32_t k = 0; k < i && s->first_rows; k++)
-			s->first_rows = steps[k].phase != s->phase || steps[k].act.chunk != s->act.chunk;
-		s->first = ~seen[s->phase];
+			s->first_rows = steps[k].section != s->section || steps[k].act.chunk != s->act.chunk;
+		s->first = ~seen[s->section];
 		for (int p = 0; p <= 2 * (int)r->rt->m->pipe.loops.n; p++)
 			if (pipe_runs(r->rt->m, s->act.chunk, p))
-				seen[s->phase] |= 1ll << p;
+				seen[s->section] |= 1ll << p;
 	}
 }
 
@@ -233,7 +233,10 @@ static void make_steps(struct rank *r, struct channel *const *all)
 
 		s->act = st->acts.at[i];
 		s->phase = s->act.kind == ACT_F ? FORWARD : BACKWARD;
+		s->section = action_section(&s->act);
 		s->slot = st->act[i];
+		if (s->act.kind == ACT_W)
+			continue; /* nobody waits for it */
 		const struct message *of = s->phase == FORWARD ? l->fore : l->back;
 		int before = chunk_before(s), after = next_chunk(s), chunks = pipe_chunks(rt->m);
 

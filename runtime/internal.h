@@ -370,6 +370,7 @@ struct group_kind {
 struct pipe_step {
 	struct action act;
 	enum phase phase;
+	int section;
 	const struct slot *slot;
 	int64_t first;            /* places that no action of this kind ran before */
 	bool first_rows;
@@ -385,7 +386,7 @@ struct runtime {
 	struct rank *rank;
 	struct comm *comm;
 	struct kernels kernels;
-	struct prog *prog[NPHASE]; /* by place */
+	struct prog *prog[NSECTION]; /* by place */
 	struct regions *regions;
 	struct layouts *layouts;   /* NULL: no pipeline */
 	VEC(struct channel *) channels;

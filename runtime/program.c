@@ -845,7 +845,7 @@ static bool lower_block(struct lowering *l, const struct block *block, struct pr
 
 		if (!block->owner && micro && op_place(op) > last)
 			return odd(l, op, "its place is beyond the pipeline");
-		l->to = block->owner ? to : &l->rt->prog[op->phase][micro && l->rt->layouts ? op_place(op) : 0];
+		l->to = block->owner ? to : &l->rt->prog[op_section(op)][micro && l->rt->layouts ? op_place(op) : 0];
 		if (!block->owner)
 			l->eval = op->mark;
 		if (!block->owner)
@@ -906,7 +906,7 @@ bool program_build(struct runtime *rt, struct diag *d)
 	struct lowering l = { .rt = rt, .m = rt->m, .d = d, .placing = { .m = rt->m, .r = rt->regions, .d = d },
 			      .eager = is_eager() };
 
-	for (int i = 0; i < NPHASE; i++)
+	for (int i = 0; i < NSECTION; i++)
 		rt->prog[i] = NEWN(rt->mem, struct prog, 2 * rt->m->pipe.loops.n + 1);
 	note_targets(&rt->m->top);
 	mark_eval(&rt->m->top);
