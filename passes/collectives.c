@@ -134,6 +134,8 @@ static int by_kind(const void *x, const void *y)
 	if (!c)
 		c = compare(a->op->at.where, b->op->at.where);
 	if (!c)
+		c = compare(a->op->at.late, b->op->at.late);
+	if (!c)
 		c = memcmp(a->op->at.axes.a, b->op->at.axes.a, a->op->at.axes.n);
 	if (!c)
 		c = compare(a->earliest, b->earliest);
@@ -142,7 +144,8 @@ static int by_kind(const void *x, const void *y)
 
 static bool alike(const struct site *a, const struct site *b)
 {
-	return a->kind == b->kind && a->op->at.where == b->op->at.where && axes_equal(&a->op->at.axes, &b->op->at.axes);
+	return a->kind == b->kind && a->op->at.where == b->op->at.where && a->op->at.late == b->op->at.late &&
+	       axes_equal(&a->op->at.axes, &b->op->at.axes);
 }
 
 /* -- making one of many -- */
@@ -188,6 +191,7 @@ static void merge(struct bucketing *b, const struct site *s, uint32_t n, int64_t
 	for (uint32_t i = 0; i < n; i++)
 		in[i] = s[i].op->in[0];
 	struct op *op = op_new(&at, first->code, n, in, n);
+	op_half(op, first);
 	SET(op, axes, first->at.axes);
 	if (HAS(first, max))
 		SET(op, max, first->at.max);

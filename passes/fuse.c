@@ -537,7 +537,8 @@ static bool join(struct fuse *f, int a, int b)
 	if (a == b || is_pick(f->it[ga->ops.at[0]].op) || is_pick(f->it[gb->ops.at[0]].op))
 		return false;
 	if (f->it[ga->ops.at[0]].op->phase != f->it[gb->ops.at[0]].op->phase ||
-	    f->it[ga->ops.at[0]].op->at.where != f->it[gb->ops.at[0]].op->at.where || ga->scalar != gb->scalar ||
+	    f->it[ga->ops.at[0]].op->at.where != f->it[gb->ops.at[0]].op->at.where ||
+	    f->it[ga->ops.at[0]].op->at.late != f->it[gb->ops.at[0]].op->at.late || ga->scalar != gb->scalar ||
 	    (ga->shown && gb->back) || (ga->back && gb->shown))
 		return false;
 	/* a small table is made once, not in every row */
@@ -858,6 +859,7 @@ static struct op *make_kernel(struct fuse *f, int g)
 	struct op *kernel = op_new(&b, OP_KERNEL, 0, NULL, 0);
 	bool *need = NEWN(f->mem, bool, f->n + 1);
 
+	op_half(kernel, last);
 	op_unlink(kernel);
 	kernel->mark = -1;
 	kernel->body = block_new(f->m, kernel);

@@ -29,7 +29,8 @@ static void lift_rename(struct fuse *f, struct op *op)
 	struct op *map = at < 0 ? NULL : op->in[0]->def;
 
 	if (at < 0 || f->it[at].role != FUSED || f->it[at].users.n != 1 ||
-	    fuse_yields(f, op->in[0]) || opinfo[map->code].class != C_MAP)
+	    fuse_yields(f, op->in[0]) || opinfo[map->code].class != C_MAP || map->at.where != op->at.where ||
+	    map->at.late != op->at.late)
 		return;
 	for (uint32_t u = 0; u < f->it[op->mark].users.n; u++)
 		if (f->it[f->it[op->mark].users.at[u]].role != FUSED)
@@ -52,6 +53,7 @@ static void lift_rename(struct fuse *f, struct op *op)
 			struct value *x = b_rename(&b, c->in[i], op->at.dims.d[k], op->at.tos.d[k]);
 
 			x->def->mark = -1;
+			op_half(x->def, op);
 			x->sh = c->in[i]->sh;
 			x->kind = c->in[i]->kind;
 			c->in[i] = x;
@@ -84,6 +86,7 @@ void fuse_widen_sums(struct fuse *f)
 				     .span = op->span, .of = op->of, .where = op->at.where };
 		struct op *cast = op_new(&b, OP_CAST, 1, &v, 1);
 		cast->mark = -1;
+		op_half(cast, op);
 		struct value *r = op_type(&b, cast, 0, BF16, v->nd, v->d);
 
 		r->sh = v->sh;
@@ -213,6 +216,7 @@ static struct value *again(struct fuse *f, struct builder *b, struct value *v, i
 	c->at.where = 0;
 	if (b->where)
 		SET(c, where, b->where);
+	op_half(c, b->before);
 	c->mark = -1;
 	memcpy(c->in, in, op->nin * sizeof *in);
 	c->out[0]->name = NULL;

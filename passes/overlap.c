@@ -37,7 +37,7 @@ static double compute(const struct module *m, const struct op *op)
 /* May what is started at one of them be in flight at the other? Not across sections, stages, or loops. */
 static bool together(const struct op *a, const struct op *b)
 {
-	return a->phase == b->phase && a->at.where == b->at.where && a->code != OP_REPEAT && b->code != OP_REPEAT;
+	return a->phase == b->phase && a->at.where == b->at.where && a->at.late == b->at.late && a->code != OP_REPEAT && b->code != OP_REPEAT;
 }
 
 /* -- positions: op.mark; value.mark is that of its first reader, writes apart -- */
@@ -117,6 +117,7 @@ static void launch(struct overlap *o, struct op *op, int64_t wait)
 			     .where = op->at.where };
 	struct op *w = op_new(&b, OP_WAIT, op->nout, op->out, op->nout);
 
+	op_half(w, op);
 	SET(op, async, 1);
 	for (uint32_t i = 0; i < op->nout; i++) {
 		struct value *old = op->out[i], *fly = op_type(&b, op, i, old->dt, old->nd, old->d);

@@ -2,7 +2,7 @@
  *
  *   text -> simplify -> precision -> differentiate -> optimizer -> simplify2   (logical)
  *        -> microbatch -> stages -> place                                     (placed)
- *        -> partition -> pipeline -> rematerialize -> split -> fuse           (partitioned)
+ *        -> partition -> pipeline -> rematerialize -> split -> halves -> fuse (partitioned)
  *        -> collectives -> overlap -> offload -> balance                      (partitioned)
  *        -> memory                                                            (planned)
  */
@@ -27,6 +27,7 @@ const struct pass passes[] = {
 	{ "pipeline", "a place for every op of forward and backward", pass_pipeline, PARTITIONED, PARTITIONED },
 	{ "rematerialize", "make again in backward what the plan does not keep", pass_rematerialize, PARTITIONED, PARTITIONED },
 	{ "split", "all_reduces around work on each element become a scatter and a gather", pass_split, PARTITIONED, PARTITIONED },
+	{ "halves", "backward in two halves, for schedules with I and W", pass_halves, PARTITIONED, PARTITIONED },
 	{ "fuse", "group ops into kernels", pass_fuse, PARTITIONED, PARTITIONED },
 	{ "collectives", "collectives that are ready together become one", pass_collectives, PARTITIONED, PARTITIONED },
 	{ "overlap", "start collectives early and wait for them late", pass_overlap, PARTITIONED, PARTITIONED },

@@ -22,6 +22,7 @@ bool pass_partition(struct module *m, struct diag *d);
 bool pass_pipeline(struct module *m, struct diag *d);
 bool pass_split(struct module *m, struct diag *d);
 bool pass_rematerialize(struct module *m, struct diag *d);
+bool pass_halves(struct module *m, struct diag *d);
 bool pass_fuse(struct module *m, struct diag *d);
 bool pass_collectives(struct module *m, struct diag *d);
 bool pass_overlap(struct module *m, struct diag *d);
