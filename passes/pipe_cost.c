@@ -64,7 +64,7 @@ struct timing *timing_of(struct arena *mem, const struct module *m)
 
 struct walk {
 	struct timing *t;
-	enum phase phase;
+	int section;
 	int64_t places;    /* ops of these places */
 	int chunk, stage;  /* whose iterations and rows; -1: all */
 	double now, comm;  /* the clocks */
@@ -153,7 +153,7 @@ static void walk_loop(struct walk *w, const struct op *loop, int64_t trips)
 
 static bool is_here(const struct walk *w, const struct op *op)
 {
-	if (op->phase != w->phase)
+	if (op_section(op) != w->section)
 		return false;
 	if (pipe_axis(w->t->m) < 0)
 		return true;
@@ -185,9 +185,9 @@ static struct busy walk_section(struct walk w, const struct op *first, const str
 	return (struct busy){ w.compute, w.now - w.compute };
 }
 
-struct busy place_busy(struct timing *t, enum phase phase, int place)
+struct busy place_busy(struct timing *t, int section, int place)
 {
-	return walk_section((struct walk){ .t = t, .phase = phase, .places = 1ll << place, .chunk = -1, .stage = -1 }, NULL, NULL);
+	return walk_section((struct walk){ .t = t, .section = section, .places = 1ll << place, .chunk = -1, .stage = -1 }, NULL, NULL);
 }
 
 static int64_t chunk_places(const struct module *m, int g)
@@ -199,11 +199,11 @@ static int64_t chunk_places(const struct module *m, int g)
 	return bits;
 }
 
-static struct busy chunk_busy(struct timing *t, enum phase phase, int g)
+static struct busy chunk_busy(struct timing *t, int section, int g)
 {
 	int64_t places = pipe_axis(t->m) < 0 ? 1 : chunk_places(t->m, g);
 
-	return walk_section((struct walk){ .t = t, .phase = phase, .places = places, .chunk = g, .stage = -1 }, NULL, NULL);
+	return walk_section((struct walk){ .t = t, .section = section, .places = places, .chunk = g, .stage = -1 }, NULL, NULL);
 }
 
 /* -- bytes -- */
@@ -222,15 +222,32 @@ static double rows_of_chunk(const struct module *m, const struct region *x, int 
 	return (double)(t.hi - t.lo);
 }
 
+/* What lasts from F to backward, of that what I frees (bytes here), and what lasts from I to W. */
+static void keep_bytes(const struct region *x, double bytes, double *kept, double *freed, double *cut)
+{
+	bool lasts = x->kind == RG_STASH || x->kind == RG_KEPT;
+
+	if (lasts && x->phase == FORWARD && (x->kind == RG_STASH || x->back)) {
+		*kept += bytes;
+		*freed += x->until_w ? 0 : bytes;
+	} else if (lasts && !x->late && x->until_w) {
+		*cut += bytes;
+	}
+}
+
+static double share(double part, double whole)
+{
+	return whole > 0 ? part / whole : 0;
+}
+
 static void add_value(const struct module *m, const struct region *x, const struct value *v, struct chunk_cost *chunk,
 		      struct stage_cost *stage)
 {
 	double bytes = row_bytes(m, x, (double)local_bytes(m, v), &v->sh.on[0]);
-	bool stash = x->kind == RG_STASH && x->phase == FORWARD, kept = x->kind == RG_KEPT && x->phase == FORWARD && x->back;
 
-	for (int g = 0; g < pipe_chunks(m) && (stash || kept); g++)
+	for (int g = 0; g < pipe_chunks(m); g++)
 		if (pipe_runs(m, g, x->place))
-			chunk[g].bytes += bytes * rows_of_chunk(m, x, g);
+			keep_bytes(x, bytes * rows_of_chunk(m, x, g), &chunk[g].bytes, &chunk[g].freed, &chunk[g].cut);
 	for (int d = 0; d < pipe_stages(m) && x->kind == RG_STEP; d++)
 		if (!x->where || (x->where & pipe_places(m, d)))
 			stage[d].bytes += bytes * (x->dim == NODIM ? 1 : (double)pipe_rows(m, x->dim, d));
@@ -264,10 +281,11 @@ static double hop_seconds(const struct module *m, const struct regions *r, int g
 
 /* -- the step -- */
 
-void set_backward(double seconds[NACT], double backward)
+static void set_backward(double seconds[NACT], double i, double w)
 {
-	seconds[ACT_B] = seconds[ACT_I] = backward;
-	seconds[ACT_W] = 0;
+	seconds[ACT_I] = i;
+	seconds[ACT_W] = w;
+	seconds[ACT_B] = i + w;
 }
 
 static double sum(struct busy b)
@@ -294,11 +312,11 @@ static const struct op *find_meeting(const struct module *m)
 
 static void cost_stage(struct timing *t, int d, const struct op *meet, struct stage_cost *x, struct busy *all)
 {
-	struct walk w = { .t = t, .phase = PROLOGUE, .chunk = -1, .stage = pipe_axis(t->m) < 0 ? -1 : d,
+	struct walk w = { .t = t, .section = PROLOGUE, .chunk = -1, .stage = pipe_axis(t->m) < 0 ? -1 : d,
 			  .places = pipe_axis(t->m) < 0 ? 1 : pipe_places(t->m, d) };
 	struct busy before = walk_section(w, NULL, NULL), reduce = { 0 };
 
-	w.phase = EPILOGUE;
+	w.section = EPILOGUE;
 	if (meet)
 		reduce = walk_section(w, NULL, meet);
 	struct busy after = walk_section(w, meet, NULL);
@@ -324,20 +342,23 @@ struct step_costs step_costs_of(struct arena *mem, const struct module *m, struc
 	if (!piped)
 		x.s = (struct schedule){ .kind = SCHED_1F1B, .p = 1, .v = 1, .m = (int)m->micro };
 	for (int g = 0; g < chunks; g++) {
-		struct busy f = chunk_busy(t, FORWARD, g), b = chunk_busy(t, BACKWARD, g);
+		struct busy f = chunk_busy(t, FORWARD, g), b = chunk_busy(t, BACKWARD, g), late = chunk_busy(t, SECTION_W, g);
 		int d = schedule_stage(&x.s, g);
 
 		chunk[g].seconds[ACT_F] = sum(f);
-		set_backward(chunk[g].seconds, sum(b));
+		set_backward(chunk[g].seconds, sum(b), sum(late));
 		chunk[g].hop[0] = piped && g + 1 < chunks ? hop_seconds(m, r, g, FORWARD) : 0;
 		chunk[g].hop[1] = piped && g ? hop_seconds(m, r, g, BACKWARD) : 0;
 		add(&busy[d], f, (double)m->micro);
 		add(&busy[d], b, (double)m->micro);
+		add(&busy[d], late, (double)m->micro);
 	}
 	for (int d = 0; d < stages; d++)
 		cost_stage(t, d, meet, &stage[d], &busy[d]);
 	if (piped)
 		add_bytes(m, r, chunk, stage);
+	for (int g = 0; g < chunks; g++)
+		chunk[g].freed = share(chunk[g].freed, chunk[g].bytes);
 	x.c = (struct costs){ .chunk = chunk, .stage = stage, .clip = meet != NULL,
 			      .receive = m->pipe.buffers ? (int)m->pipe.buffers : RECEIVE_BUFFERS };
 	x.stage = busy;
@@ -350,7 +371,7 @@ static struct piece piece_of(struct timing *t, int place, double n)
 {
 	struct piece x = { .seconds = { [ACT_F] = sum(place_busy(t, FORWARD, place)) / n } };
 
-	set_backward(x.seconds, sum(place_busy(t, BACKWARD, place)) / n);
+	set_backward(x.seconds, sum(place_busy(t, BACKWARD, place)) / n, sum(place_busy(t, SECTION_W, place)) / n);
 	return x;
 }
 
@@ -377,9 +398,10 @@ static void add_fixed(const struct module *m, const struct regions *r, int place
 
 			if (g && g->kind == RG_STEP && g->dim == dim && (dim != NODIM || (g->where >> place & 1)))
 				x->fixed += bytes;
-			if (g && g->phase == FORWARD && g->place == place && (g->kind == RG_STASH || (g->kind == RG_KEPT && g->back)))
-				x->bytes += g->dim == dim || dim == NODIM ? bytes : 0;
+			if (g && g->place == place && (g->dim == dim || dim == NODIM))
+				keep_bytes(g, bytes, &x->bytes, &x->freed, &x->cut);
 		}
+	x->freed = share(x->freed, x->bytes);
 }
 
 struct chain chain_of(struct arena *mem, const struct module *m, struct timing *t)

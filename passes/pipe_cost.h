@@ -12,7 +12,7 @@ struct busy {
 
 struct timing; /* the seconds of each op, taken once; numbers ops (op.mark) */
 struct timing *timing_of(struct arena *mem, const struct module *m);
-struct busy place_busy(struct timing *t, enum phase phase, int place); /* all iterations of a repeat */
+struct busy place_busy(struct timing *t, int section, int place); /* all iterations of a repeat */
 
 struct step_costs {
 	struct schedule s;
@@ -23,6 +23,4 @@ struct step_costs step_costs_of(struct arena *mem, const struct module *m, struc
 
 /* The pipelined repeats as a chain of pieces to be cut. */
 struct chain chain_of(struct arena *mem, const struct module *m, struct timing *t);
-/* A backward of so many seconds. It is not cut in two when it runs: I is all of it, W nothing. */
-void set_backward(double seconds[NACT], double backward);
 #endif
