@@ -41,6 +41,9 @@ while read -r model order mesh arrows sets; do
 	'' | '#'*) continue ;;
 	esac
 	case_of "$model"
+	case $sets in
+	batch=*) size=${size#batch=12,} ;;
+	esac
 	name="$model $order $mesh $arrows $sets"
 	write_case "$model" "$order" "$(echo "pp=1,dp=1,tp=1,$mesh" | awk -F, '{
 		for (i = 1; i <= NF; i++) { split($i, x, "="); n[x[1]] = x[2] }
@@ -88,6 +91,14 @@ t5      interleaved,_chunks_=_2 pp=3,dp=2 params_->_dp microbatches=2
 t5      1f1b     pp=2,tp=2 - microbatches=1
 mixtral zb_v     pp=2,tp=2 - microbatches=4
 mixtral zb_h1    pp=3 - microbatches=6
+gpt     zb_h1    pp=2,tp=2 seq_->_tp microbatches=1
+gpt     zb_h1    pp=4 params_->_dp batch=8,microbatches=8
+gpt     zb_v     pp=4,dp=2 grads_->_dp microbatches=2
+llama   zb_h1    pp=2,dp=2 params_->_dp batch=10,microbatches=5
+llama   zb_v     pp=3 - batch=8,microbatches=8
+t5      zb_h1    pp=3,dp=2 optimizer_->_dp microbatches=3
+t5      zb_h1    pp=2,tp=2 - batch=10,microbatches=5
+t5      zb_v     pp=4 - microbatches=2
 TABLE
 
 # -- training: the losses of one rank, the same bits each time, params that load into other layouts --
@@ -135,5 +146,14 @@ for spec in '1f1b:pp = 2, dp = 1, tp = 1' 'interleaved,_chunks_=_2:pp = 2, dp = 
 	else
 		bad "$spec: params load into any layout" "$TMP/there"
 	fi
+done
+# -- I and W do what B does, bit for bit --
+
+for mesh in 'pp = 2, dp = 1, tp = 2' 'pp = 3, dp = 2, tp = 1'; do
+	stages='3,_4'
+	[ "${mesh%%,*}" = 'pp = 2' ] || stages='2,_2,_3'
+	trains "whole backward, $mesh" "1f1b,_stages_=_[$stages]" "$mesh" --save "$TMP/whole.st"
+	trains "I and W, $mesh" "zb_h1,_stages_=_[$stages]" "$mesh" --save "$TMP/halves.st"
+	if cmp -s "$TMP/whole.st" "$TMP/halves.st"; then ok "I and W: the bits of B, $mesh"; else bad "I and W: the bits of B, $mesh"; fi
 done
 finish
