@@ -15,11 +15,13 @@ struct options {
 	const char *out;                 /* -o */
 	const char *plan, *mesh, *set;   /* set: all --set, joined by ',' */
 	const char *after, *passes, *dump_after;
+	const char *schedule;            /* a CSV to read */
 	const char *data, *init, *save;
 	int64_t steps, log_every, threads;
 	int64_t seed;
 	bool verify, time, json, eval_only, help;
 	bool write_back, dry;            /* -w, --check of fmt */
+	bool csv;
 };
 
 /* One run of the program. */
@@ -32,9 +34,9 @@ struct session {
 void session_start(struct session *s, const struct options *opt);
 void session_end(struct session *s);
 
-/* What the command line overrides: used twice by `check`. */
+/* What the command line overrides: used twice by `check`. schedule: a CSV. */
 struct layout {
-	const char *plan, *mesh, *set;
+	const char *plan, *mesh, *set, *schedule;
 };
 
 /* The model of s->opt->file as lowered, no pass run; NULL after errors. */
@@ -53,12 +55,9 @@ bool write_file(struct session *s, const char *path, const char *text, size_t le
 /* "dp 2 x tp 4", and the number of elements of the params. */
 const char *mesh_text(struct arena *mem, const struct module *m);
 int64_t param_count(const struct module *m);
-/* Bytes of a rank, and what they are used for; one for each stage, one without a pipeline. */
-struct memory {
-	int64_t peak, params, grads, optimizer, activations, workspace, comm;
-	int64_t host; /* apart: in none of the others */
-};
-struct memory *count_memory(struct session *s, const struct module *m, int *stages);
+/* The order of the CSV at path becomes that of m's pipeline, before any pass has run. */
+bool take_schedule(struct session *s, struct module *m, const char *path);
+bool show_schedule(struct session *s, const struct module *m);
 /* The table of collectives for people. */
 void print_comm(struct session *s, const struct module *m, FILE *out);
 

@@ -25,12 +25,14 @@ int cmd_show(struct session *s)
 		if (o->after && !streq(o->after, "lower") && !is_pass(s, "--after", o->after))
 			return WRONG;
 		po.stop_after = o->after;
-		m = load_model(s, &(struct layout){ o->plan, o->mesh, o->set });
+		m = load_model(s, &(struct layout){ o->plan, o->mesh, o->set, o->schedule });
 		if (m && !streq(o->after, "lower") && !run_passes(m, &s->diag, &po))
 			return WRONG;
 	}
 	if (!m)
 		return WRONG;
+	if (o->csv)
+		return show_schedule(s, m) ? DONE : WRONG;
 	char *text = module_print(m, s->mem, &len);
 	return write_file(s, o->out, text, len) ? DONE : MACHINE;
 }

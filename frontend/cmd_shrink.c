@@ -170,7 +170,7 @@ static bool shrink_one(struct shrink *k, double *cost)
 const char *shrink_model(struct session *s, double budget)
 {
 	const struct options *o = s->opt;
-	struct shrink k = { .s = s, .set = o->set, .how = { o->plan, o->mesh, o->set } };
+	struct shrink k = { .s = s, .set = o->set, .how = { o->plan, o->mesh, o->set, o->schedule } };
 	struct module *m = NULL;
 	double cost = work(s, k.how, false, &m);
 

@@ -118,7 +118,9 @@ struct module *load_model(struct session *s, const struct layout *how)
 	const char *sets[] = { how->set };
 	struct front_options front = { how->plan, how->mesh, sets, how->set ? 1 : 0 };
 
-	return front_compile(s->mem, &s->src, &s->diag, s->opt->file, &front);
+	struct module *m = front_compile(s->mem, &s->src, &s->diag, s->opt->file, &front);
+
+	return m && how->schedule && !take_schedule(s, m, how->schedule) ? NULL : m;
 }
 
 struct module *load_plan(struct session *s)
@@ -130,12 +132,12 @@ struct module *load_plan(struct session *s)
 
 		if (!pass_options(s, &po))
 			return NULL;
-		struct module *m = load_model(s, &(struct layout){ o->plan, o->mesh, o->set });
+		struct module *m = load_model(s, &(struct layout){ o->plan, o->mesh, o->set, o->schedule });
 		return m && run_passes(m, &s->diag, &po) ? m : NULL;
 	}
-	if (o->plan || o->mesh || o->set) {
+	if (o->plan || o->mesh || o->set || o->schedule) {
 		diag_error(&s->diag, (struct span){ 0 }, "%s is a plan: its sizes and its mesh are fixed", o->file);
-		diag_note(&s->diag, (struct span){ 0 }, "%s goes with the model", o->plan ? "--plan" : o->mesh ? "--mesh" : "--set");
+		diag_note(&s->diag, (struct span){ 0 }, "%s goes with the model", o->plan ? "--plan" : o->mesh ? "--mesh" : o->set ? "--set" : "--schedule");
 		return NULL;
 	}
 	return plan_load(s->mem, &s->src, o->file, &s->diag);
