@@ -141,11 +141,11 @@ static void print_stages(struct arena *a, const struct module *m, const struct f
 		printf(", %s", s->kind == SCHED_LIST ? "in the order of the file" : "in an order that suits its costs better");
 	else if (s->warm_extra)
 		printf(", %d more warm-up", s->warm_extra);
-	printf("\n\nstage   iters   params   forward  backward  flight      peak    params     grads optimizer   activations\n");
+	printf("\n\nstage iters   params   forward  backward  flight      peak    params     grads optimizer activations\n");
 	for (int d = 0; d < s->p; d++) {
 		const struct stage_memory *x = &f->memory[d];
 
-		printf("%5d %7lld %8s %9s %9s %7.4g %9s %9s %9s %9s %13s\n", d, (long long)stage_iterations(m, d),
+		printf("%5d %5lld %8s %9s %9s %7.4g %9s %9s %9s %9s %11s\n", d, (long long)stage_iterations(m, d),
 		       amount(a, (double)stage_params(m, d), ""), seconds(a, chunk_seconds(f, d, ACT_F)), seconds(a, chunk_seconds(f, d, ACT_B)),
 		       f->time.run.stage[d].peak, amount(a, (double)x->peak, "B"), amount(a, (double)x->params, "B"),
 		       amount(a, (double)x->grads, "B"), amount(a, (double)x->optimizer, "B"), amount(a, (double)x->activations, "B"));
