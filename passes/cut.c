@@ -8,11 +8,17 @@
 
 static const double GAIN = 0.01;
 
+/* What a rank's memory leaves for a stage; 0: any. */
+static double room(const struct module *m)
+{
+	return m->hw.memory > (double)m->workspace ? m->hw.memory - (double)m->workspace : 0;
+}
+
 static void cut(struct module *m, struct arena *mem, struct timing *t, const struct schedule *s)
 {
 	struct chain c = chain_of(mem, m, t);
 	struct costs like = { .receive = m->pipe.buffers ? (int)m->pipe.buffers : RECEIVE_BUFFERS, .clip = true };
-	struct balance b = balance_chain(mem, &c, s, &like, m->hw.memory);
+	struct balance b = balance_chain(mem, &c, s, &like, room(m));
 
 	if (!b.end) /* it does not fit in any way: explain says by how much */
 		b = balance_chain(mem, &c, s, &like, 0);
@@ -33,7 +39,7 @@ static struct actions *keep(struct module *m, const struct actions *list, int st
 static void choose_order(struct module *m, struct arena *mem, struct timing *t)
 {
 	struct step_costs x = step_costs_of(mem, m, t);
-	struct portfolio all = schedule_choose(mem, &x.s, &x.c, m->hw.memory);
+	struct portfolio all = schedule_choose(mem, &x.s, &x.c, room(m));
 	const struct candidate *asked = &all.at[0], *best = &all.at[all.best];
 
 	if (best->run.seconds > asked->run.seconds * (1 - GAIN))

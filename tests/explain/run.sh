@@ -93,6 +93,17 @@ explain "405B: 6 FLOPs a param and token, and attention" '(6 * 405853388800 * 20
 	and .flops.model > $f and .flops.model < 1.08 * $f and (.memory.stages | length) == 16
 	and ([.memory.stages[].iterations] | add) == 126' "$TMP/plan"
 
+# What docs/LANGUAGE.md shows is what is said.
+sed -n '/^    \$ ptc explain examples\/llama.pdsl/,/^`forward`/p' docs/LANGUAGE.md | sed -n 's/^    //p' | sed '1,2d' >"$TMP/doc"
+# shellcheck disable=SC2086
+if expect "the example of the docs" 0 "$PTC" explain examples/llama.pdsl --plan big --mesh pp=4,dp=16,tp=8 \
+	--set batch=512,embed=8192,layers=80,group=8,ff=28672; then
+	grep -v '^$' "$TMP/out" | head -n "$(wc -l <"$TMP/doc")" >"$TMP/said"
+	if [ "$(wc -l <"$TMP/doc")" = 13 ] && cmp -s "$TMP/doc" "$TMP/said"; then ok "the example of the docs"; else
+		bad "the example of the docs" "$TMP/said"
+	fi
+fi
+
 # -- CSV --
 
 fails() {
