@@ -127,8 +127,12 @@ static int64_t count_comms(const struct block *block)
 static bool lay_out(struct prover *p)
 {
 	struct regions *r = regions_of(p->d->mem, p->m);
+	struct span at = { 0 };
+	const char *refused = pipe_axis(p->m) < 0 ? NULL : layout_refused(p->d->mem, p->m, &at);
 
 	p->r = r;
+	if (refused)
+		return diag_error(p->d, at, "unsafe plan: %s", refused);
 	if (pipe_axis(p->m) < 0)
 		return true;
 	regions_measure(r, p->m);
