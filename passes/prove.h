@@ -122,4 +122,12 @@ bool prove_channels(struct prover *p);
 bool unsafe(struct prover *p, const struct op *op, const char *fmt, ...) PRINTF(3, 4);
 const char *prove_name(struct prover *p, const struct value *v); /* %12 'x' */
 
+/* Where the memory ends that these bytes begin in: the arena, or the host's part, which has addresses behind it. */
+static inline int64_t prove_end(const struct prover *p, struct bytes at)
+{
+	int64_t host = round_up(p->arena);
+
+	return p->m->host && at.lo >= host ? host + p->m->host : p->arena;
+}
+
 #endif

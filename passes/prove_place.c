@@ -385,7 +385,7 @@ static bool is_inside(struct prover *p, const struct value *v)
 		ok = trips >= 0 && !__builtin_mul_overflow(s->stride[i], trips ? trips - 1 : 0, &more) &&
 		     !__builtin_add_overflow(high, more, &high);
 	}
-	return (ok && (p->l || high <= p->m->arena)) || lost(p, v, "it lies outside of the arena");
+	return (ok && (p->l || high <= (s->region == p->r->host ? p->m->host : p->m->arena))) || lost(p, v, "it lies outside of the arena");
 }
 
 static bool bytes_of(const struct module *m, const struct value *v, int64_t *bytes)

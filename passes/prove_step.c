@@ -52,7 +52,7 @@ static bool place_buffers(struct prover *p)
 			continue;
 		struct bytes at = buffer_range(p, i);
 
-		if (b->off < 0 || b->off % 64 || at.lo < 0 || at.hi > p->arena)
+		if (b->off < 0 || b->off % 64 || at.lo < 0 || at.hi > prove_end(p, at))
 			return diag_error(p->d, b->at, "unsafe plan: the buffer '%s' lies outside of the arena", b->name);
 		const struct piece *x = memory_find(&p->memory, at, (struct content){ 0, 0 }, &hole);
 
@@ -170,7 +170,7 @@ static bool receive(struct prover *p, const struct message *msg)
 		struct bytes at = range_of(p, &p->held[v->id].spot);
 		struct content is = { tag_new(p, v), at.lo };
 
-		if (at.lo < 0 || at.hi > p->arena)
+		if (at.lo < 0 || at.hi > prove_end(p, at))
 			return unsafe(p, v->def, "a message brings it to stage %d, which has no place for it", p->stage);
 		for (uint32_t k = 0; k < p->flights.n; k++)
 			if (meet(p->flights.at[k].at, at))

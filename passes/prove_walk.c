@@ -15,7 +15,9 @@ static struct held *held(struct prover *p, const struct value *v)
 
 struct bytes range_of(const struct prover *p, const struct spot *s)
 {
-	const struct slot *at = &p->slot[s->region];
+	/* What lies on the host has addresses behind the arena. */
+	const struct slot host = { round_up(p->arena), 1 };
+	const struct slot *at = s->region == p->r->host ? &host : &p->slot[s->region];
 	struct bytes b = { at->base + s->base * at->rows, 0 };
 
 	if (at->base < 0)
@@ -57,7 +59,7 @@ static bool read_at(struct prover *p, const struct op *op, const struct value *v
 	const struct piece *x;
 
 	p->proof->reads++;
-	if (at.lo < 0 || at.hi > p->arena)
+	if (at.lo < 0 || at.hi > prove_end(p, at))
 		return unsafe(p, op, "it reads %s, which is not on stage %d", prove_name(p, v), p->stage);
 	for (uint32_t i = 0; i < p->flights.n; i++)
 		if (p->flights.at[i].written && meet(p->flights.at[i].at, at))
@@ -83,7 +85,7 @@ bool read_value(struct prover *p, const struct op *op, const struct value *v)
 static bool write_at(struct prover *p, const struct op *op, const struct value *v, struct bytes at, struct content is)
 {
 	p->proof->writes++;
-	if (at.lo < 0 || at.hi > p->arena)
+	if (at.lo < 0 || at.hi > prove_end(p, at))
 		return unsafe(p, op, "it writes %s outside of the arena of stage %d", prove_name(p, v), p->stage);
 	for (uint32_t i = 0; i < p->flights.n; i++)
 		if (meet(p->flights.at[i].at, at))
