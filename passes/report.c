@@ -36,8 +36,10 @@ static void add_flops(const struct module *m, const struct block *b, double time
 		double one = times * op_flops(m, op);
 		bool half = (op->code == OP_ATTENTION || op->code == OP_ATTENTION_GRAD) && HAS(op, causal);
 
-		f->model += one;
-		f->full += half ? 2 * one : one;
+		if (!HAS(op, again)) { /* what is made once more is no work of the model */
+			f->model += one;
+			f->full += half ? 2 * one : one;
+		}
 		f->hardware += op_times(m, op) * op_local_flops(m, op) * here;
 	}
 }
