@@ -481,7 +481,7 @@ static void check_pipe(struct parser *p, struct token at)
 		lex_fail_at(p, at, "zb_v has 2 chunks a stage");
 	if (!p->bad && x->arena.n && (int)x->arena.n != pipe_stages(p->m))
 		lex_fail_at(p, at, "%u arenas of %d stages", x->arena.n, pipe_stages(p->m));
-	if (!p->bad && x->end.n && ((int)x->end.n != pipe_chunks(p->m) || x->end.at[x->end.n - 1] != whole))
+	if (!p->bad && x->end.n && x->loops.n && ((int)x->end.n != pipe_chunks(p->m) || x->end.at[x->end.n - 1] != whole))
 		lex_fail_at(p, at, "the ends do not cut %lld iterations into %d chunks", (long long)whole,
 			    pipe_chunks(p->m));
 	if (!p->bad)

@@ -109,9 +109,10 @@ struct extent pipe_extent(const struct module *m, dimid d, int stage)
 
 int pipe_chunk_of(const struct module *m, dimid d, int64_t index)
 {
+	int64_t at = chain_start(m, loop_no(m, d)) + index;
 	int g = 0;
 
-	while (pipe_trips(m, d, g).hi <= index)
+	while (m->pipe.end.at[g] <= at)
 		g++;
 	return g;
 }
