@@ -86,6 +86,16 @@ static void offer_sharding(struct part *p, const struct op *op, struct options *
 		offer_pass(o, op_linear(op, (uint32_t)operand));
 }
 
+/* Rows of a repeat stay on their stages, even where to gather them costs nothing. */
+static void keep_rows(const struct module *m, struct options *o)
+{
+	for (int i = 0; i < o->n; i++)
+		if (!o->at[i].none && !o->at[i].pass && is_staged(m, o->at[i].d)) {
+			o->at[0] = o->at[i];
+			o->n = 1;
+		}
+}
+
 static struct options axis_options(struct part *p, struct op *op, int axis, const shardings *have)
 {
 	struct options o = { .n = 1, .at = { { .none = true } } };
@@ -104,6 +114,8 @@ static struct options axis_options(struct part *p, struct op *op, int axis, cons
 	}
 	if (opinfo[op->code].class == C_ATTN)
 		offer_keys(p, op, &o, axis);
+	if (axis == pipe_axis(p->m))
+		keep_rows(p->m, &o);
 	return o;
 }
 
@@ -318,7 +330,7 @@ struct work choose_work(struct part *p, struct op *op)
 		    ((int)a == pipe_axis(p->m) && (op->phase == FORWARD || op->phase == BACKWARD)))
 			continue;
 		o = axis_options(p, op, (int)a, s.have);
-		if (o.n == 1)
+		if (o.n == 1 && o.at[0].none)
 			continue;
 		s.axis[s.naxis] = (int)a;
 		s.opt[s.naxis++] = o;
