@@ -332,7 +332,8 @@ static bool to_partial(struct eval *e, const struct op *op, const struct held *i
 	if (!ev_fill(e, op, out, max ? -INFINITY : 0))
 		return false;
 	for (int c = 0; c < e->ncoord; c++) {
-		bool here = HAS(op, from) ? from_here(e, op, c) : origin(e, c, bits) == c;
+		bool here = HAS(op, from) ? from_here(e, op, c) && origin(e, c, bits & ~(1u << pipe_axis(e->m))) == c :
+					    origin(e, c, bits) == c;
 		struct box b;
 
 		if (box_of(out, c, in, c, &b) != valid_count(out, c))

@@ -295,6 +295,8 @@ static struct value *emit_step(struct part *p, struct value *old, struct value *
 	SET(op, axes, r->axes);
 	if (b.phase == EPILOGUE && old->def && HAS(old->def, where))
 		SET(op, where, old->def->at.where); /* where the value is */
+	if (HAS(op, where) && r->code == OP_TO_PARTIAL && axes_has(&r->axes, pipe_axis(p->m)))
+		SET(op, from, op->at.where); /* the first stage need not have it */
 	if (r->dim != NODIM)
 		SET(op, dim, r->dim);
 	if (r->to != NODIM)

@@ -186,6 +186,8 @@ static bool keeps(const struct rank *r, const struct mover *m)
 {
 	if (!m->from)
 		return !off_zero(r, m->axes);
+	if (off_zero(r, m->axes & ~(1u << pipe_axis(r->rt->m))))
+		return false;
 	return m->from_all ? r->places & m->from : r->stage == pipe_first_stage(r->rt->m, m->from);
 }
 
