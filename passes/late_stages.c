@@ -4,7 +4,8 @@
  * where it is held, what is stacked along a repeat everywhere (each stage has its rows). An op runs where all
  * its operands are. Where operands are on different stages and the result is wanted on more than have all of
  * them, these become sums over the pipeline's axis, zero but on their stage (to_partial {from}), which the
- * partitioner reduces like any other: the global norm is one all-reduce. */
+ * partitioner reduces like any other: the global norm is one all-reduce. As long as such a sum may be owed, all
+ * stages that have a part of it take part in what is made of it. */
 #include "passes/stages.h"
 
 struct value *to_sum(struct builder *b, struct value *x, int64_t from, int64_t to, bool partial)
@@ -40,6 +41,8 @@ static struct value *add_parts(struct stages *s, struct builder *b, const struct
 	struct value **in = NEWN(s->m->mem, struct value *, x->parts.n);
 
 	for (uint32_t i = 0; i < x->parts.n; i++)
+		to |= 1ll << x->parts.at[i].place;
+	for (uint32_t i = 0; i < x->parts.n; i++)
 		in[i] = to_sum(b, x->parts.at[i].v, 1ll << x->parts.at[i].place, to, x->parts.at[i].partial);
 	struct op *sum = op_new(b, OP_ACCUM, x->parts.n, in, 1);
 	struct value *v = op_type(b, sum, 0, whole->dt, whole->nd, whole->d);
@@ -48,7 +51,7 @@ static struct value *add_parts(struct stages *s, struct builder *b, const struct
 	v->kind = whole->kind;
 	v->name = whole->name;
 	v->span = whole->span;
-	spot_of(s, v)->there = to;
+	spot_of(s, v)->there = spot_of(s, v)->owed = to;
 	return v;
 }
 
@@ -133,36 +136,38 @@ static bool is_const(const struct value *v)
 struct meeting {
 	int64_t all;          /* stages that have all operands */
 	bool apart, mixed;    /* operands are on different stages; some everywhere, some not */
-	bool owed;            /* one of those everywhere is a sum over all stages */
+	int64_t owed;         /* stages that have a part of an operand that is still a sum */
 };
 
-/* What is summed along rows of a repeat is a sum over stages, until an op is not linear in it. */
-static bool owed(struct stages *s, const struct value *v)
+static int64_t owed(struct stages *s, const struct value *v)
 {
-	return v->def->phase == EPILOGUE && spot_of(s, v)->owed;
+	return v->def->phase == EPILOGUE ? spot_of(s, v)->owed : 0;
 }
 
-static bool makes_sum(struct stages *s, const struct op *op)
+/* What is summed along rows of a repeat is a sum over all stages, until an op is not linear in it. */
+static int64_t makes_sum(struct stages *s, const struct op *op)
 {
-	bool rows = false;
+	int64_t on = 0;
 
 	for (uint32_t i = 0; i < op->nin; i++)
-		if ((stacked(s, op->in[i]) && !stacked(s, op->out[0])) || (owed(s, op->in[i]) && op_linear(op, i)))
-			rows = true;
-	return rows;
+		if (stacked(s, op->in[i]) && !stacked(s, op->out[0]))
+			on = EVERYWHERE;
+		else if (op_linear(op, i))
+			on |= owed(s, op->in[i]);
+	return on;
 }
 
 static struct meeting meet(struct stages *s, const struct op *op)
 {
-	struct meeting x = { EVERYWHERE, false, false, false };
+	struct meeting x = { EVERYWHERE, false, false, 0 };
 	bool whole = false;
 
 	for (uint32_t i = 0; i < op->nin; i++) {
 		int64_t t = there(s, op->in[i]);
 
+		x.owed |= owed(s, op->in[i]);
 		if (t == EVERYWHERE) {
 			whole |= !is_const(op->in[i]);
-			x.owed |= owed(s, op->in[i]);
 			continue;
 		}
 		x.apart |= x.all != EVERYWHERE && x.all != t;
@@ -177,19 +182,26 @@ static bool covers(int64_t have, int64_t wanted)
 	return !(wanted & ~have);
 }
 
-/* Operands that are not on all these stages become sums over them. */
-static void spread_operands(struct stages *s, struct op *op, int64_t to)
+/* Operands that are not on all these stages become sums over them, and over those that they come from.
+ * Returns both. */
+static int64_t spread_operands(struct stages *s, struct op *op, int64_t to)
 {
 	struct builder b = { s->m, op->home, op, EPILOGUE, op->span, NULL, 0 };
 
+	for (int64_t before = 0; before != to;) {
+		before = to;
+		for (uint32_t i = 0; i < op->nin; i++)
+			to |= covers(there(s, op->in[i]), to) ? 0 : there(s, op->in[i]);
+	}
 	for (uint32_t i = 0; i < op->nin; i++) {
 		int64_t t = there(s, op->in[i]);
 
 		if (covers(t, to))
 			continue;
 		op->in[i] = to_sum(&b, op->in[i], t, to, false);
-		spot_of(s, op->in[i])->there = to;
+		spot_of(s, op->in[i])->there = spot_of(s, op->in[i])->owed = to;
 	}
+	return to;
 }
 
 static bool place_late_op(struct stages *s, struct op *op)
@@ -204,14 +216,11 @@ static bool place_late_op(struct stages *s, struct op *op)
 			   s->m->dims.at[op->at.dim].name);
 		return false;
 	}
-	if (x.mixed && x.owed) {
-		x.all = EVERYWHERE;
-		spread_operands(s, op, x.all);
-	} else if ((x.apart && !x.all) || (!covers(x.all, wanted) && (x.apart || x.mixed || op->code == OP_WRITE))) {
-		x.all = wanted ? wanted : EVERYWHERE;
-		spread_operands(s, op, x.all);
-	}
-	if (op->code == OP_READ)
+	if ((x.apart && !x.all) || (!covers(x.all, wanted) && (x.apart || x.mixed || op->code == OP_WRITE)))
+		x.all = spread_operands(s, op, (wanted ? wanted : EVERYWHERE) | x.owed);
+	else if (!covers(x.all, x.owed))
+		x.all = spread_operands(s, op, x.all | x.owed);
+	if (op->code == OP_READ || op->code == OP_WRITE)
 		x.all = buffer_where(s, op->at.buf);
 	else if (op->code == OP_TO_PARTIAL)
 		x.all = where_of(op);

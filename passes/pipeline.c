@@ -102,8 +102,12 @@ static void bounds(struct module *m, const struct op *op, int n, int *lo, int *h
 		if (op->phase == BACKWARD && x->most > *lo)
 			*lo = x->most;
 	}
-	if (*hi < *lo)
+	*hi -= *hi % 2 && op->phase == FORWARD; /* a repeat's own place is that of all its chunks */
+	*lo += *lo % 2 && op->phase == BACKWARD;
+	if (*hi < *lo && op->phase == FORWARD)
 		*hi = *lo;
+	if (*hi < *lo)
+		*lo = *hi;
 }
 
 /* What each stage has a part of stays where the parts are. */

@@ -82,7 +82,8 @@ static bool find_chain(struct stages *s)
 
 	m->pipe.loops.n = 0;
 	for (const struct op *op = m->top.first; op; op = op->next) {
-		if (op->code == OP_REPEAT && op->phase == FORWARD && goes_to_pipe(m, op->at.dim) && !add_loop(s, op))
+		if (op->code == OP_REPEAT && op->phase == FORWARD && goes_to_pipe(m, op->at.dim) &&
+		    dim_size(m, op->at.dim) && !add_loop(s, op)) /* an empty one is like glue: some chunk has to pass on what it carries */
 			return false;
 		if (op->body && op->phase == FORWARD && !no_inner_loops(s, op->body))
 			return false;
@@ -197,8 +198,8 @@ static void back_loop(struct stages *s, struct op *op, int loop)
 			local |= 1ll << i;
 		else if (i < (uint64_t)op->at.ncarry)
 			x->deferred = false;
-		bool own = i < 63 && local >> i & 1;
-		struct part_at p = { 2 * loop + own, own, op->out[i] }; /* whole before the loop, or in parts in it */
+		bool parts = i >= (uint64_t)op->at.ncarry || (local >> (i & 63) & 1);
+		struct part_at p = { 2 * loop + parts, local >> (i & 63) & 1, op->out[i] }; /* what is carried on ends before the loop */
 		PUSH(s->m->mem, &x->parts, p);
 	}
 	if (local)
@@ -243,13 +244,15 @@ static bool has_parts(struct stages *s, const struct op *op, uint32_t i)
 {
 	const struct value *v = op->in[i];
 
-	return v->def && v->def->phase == BACKWARD && op_linear(op, i) && spot_of(s, v)->parts.n &&
-	       (opinfo[op->code].linear == L_ALL || (spot_of(s, v)->deferred && !placeless(v)));
+	return v->def && v->def->phase == BACKWARD && linear_alone(op, i) && spot_of(s, v)->parts.n &&
+	       (opinfo[op->code].linear == L_ALL || !placeless(v));
 }
 
-/* Do the operands come in parts of several places that this op need not bring together? */
+/* Do the operands come in parts of several places that this op need not bring together? A sum with what is
+ * made anywhere, and must count once, is one too where each stage has its part of the rest. */
 static bool in_parts(struct stages *s, const struct op *op)
 {
+	bool partial = false, still = false;
 	int place = -1;
 
 	if (op->nout != 1 || !spot_of(s, op->out[0])->deferred)
@@ -257,15 +260,35 @@ static bool in_parts(struct stages *s, const struct op *op)
 	for (uint32_t i = 0; i < op->nin; i++) {
 		const struct spot *x = spot_of(s, op->in[i]);
 
-		if (!has_parts(s, op, i))
+		if (!has_parts(s, op, i)) {
+			still |= opinfo[op->code].linear == L_ALL;
 			continue;
+		}
 		for (uint32_t k = 0; k < x->parts.n; k++) {
+			partial |= x->parts.at[k].partial;
 			if (place >= 0 && place != x->parts.at[k].place)
 				return true;
 			place = x->parts.at[k].place;
 		}
 	}
-	return false;
+	return partial && still;
+}
+
+/* Where a sum adds what has no place: where one chunk has a part, else before the loop that has. */
+static int home_of(struct stages *s, const struct op *op)
+{
+	int home = 0;
+
+	for (uint32_t i = 0; i < op->nin; i++) {
+		const struct spot *x = spot_of(s, op->in[i]);
+
+		for (uint32_t k = 0; has_parts(s, op, i) && k < x->parts.n; k++) {
+			if (x->parts.at[k].place % 2 == 0)
+				return x->parts.at[k].place;
+			home = x->parts.at[k].place - 1;
+		}
+	}
+	return home;
 }
 
 static const struct part_at *part_of(const struct spot *x, int place)
@@ -276,10 +299,20 @@ static const struct part_at *part_of(const struct spot *x, int place)
 	return NULL;
 }
 
-/* op on what its operands have at one place. NULL: they have nothing there. */
-static struct op *op_at(struct stages *s, struct op *op, int place, bool *partial)
+static bool lacks_dims(const struct op *op, uint32_t n, struct value *const *in)
 {
-	struct value **in = NEWN(s->m->mem, struct value *, op->nin);
+	dimid d[MAX_DIMS];
+	int nd = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		nd = union_dims(nd, d, in[i]);
+	return nd < op->out[0]->nd;
+}
+
+/* op on what its operands have at one place. NULL: they have nothing there. */
+static struct op *op_at(struct stages *s, struct op *op, int place, int home, bool *partial)
+{
+	struct value **in = NEWN(s->m->mem, struct value *, op->nin + 1);
 	bool sum = opinfo[op->code].linear == L_ALL, any = false, second = false;
 	uint32_t n = 0;
 
@@ -295,12 +328,25 @@ static struct op *op_at(struct stages *s, struct op *op, int place, bool *partia
 			in[n++] = p->v;
 			*partial |= p->partial;
 			any = true;
+		} else if (!moves && place == home) {
+			second = i == 1;
+			in[n++] = op->in[i];
+			any = true;
 		}
 	}
 	if (!any)
 		return NULL;
 	struct builder b = { s->m, op->home, op, op->phase, op->span, op->of, 0 };
-	struct op *new = op_new(&b, n == 1 && sum ? (op->code == OP_SUB && second ? OP_NEG : OP_ACCUM) : op->code, n, in, 1);
+	if (sum && lacks_dims(op, n, in)) { /* the operands that had them are elsewhere */
+		struct value *zero = b_const(&b, op->out[0]->dt, 0);
+
+		memcpy(zero->d, op->out[0]->d, sizeof zero->d);
+		zero->nd = op->out[0]->nd;
+		in[n] = second ? in[n - 1] : zero;
+		in[n++ - second] = zero;
+	}
+	enum opcode code = n < op->nin && n == 1 ? (op->code == OP_SUB && second ? OP_NEG : OP_ACCUM) : op->code;
+	struct op *new = op_new(&b, code, n, in, 1);
 	if (!sum) {
 		new->has = op->has;
 		new->at = op->at;
@@ -315,10 +361,11 @@ static struct op *op_at(struct stages *s, struct op *op, int place, bool *partia
 static void split_op(struct stages *s, struct op *op)
 {
 	struct spot *x = spot_of(s, op->out[0]);
+	int home = home_of(s, op);
 
 	for (int place = 0; place <= 2 * s->n; place++) {
 		bool partial;
-		struct op *new = op_at(s, op, place, &partial);
+		struct op *new = op_at(s, op, place, home, &partial);
 		struct part_at p = { place, partial, new ? new->out[0] : NULL };
 
 		if (new)

@@ -19,7 +19,7 @@ struct spot {
 	VEC(struct part_at) parts;
 	int64_t need;    /* places that read it (values without one, prologue, buffers' reads) */
 	int64_t there, wanted; /* epilogue: sets of places */
-	bool owed;       /* a sum over rows of all stages, that may not be added up yet */
+	int64_t owed;    /* it may still be a sum over the stages of these places; 0: it is not */
 };
 
 struct stages {
