@@ -237,21 +237,36 @@ static struct value *next_carry(struct gen *g, struct scope *s, struct value *ar
 	return y;
 }
 
-struct value *step_repeat(struct gen *g, struct scope *s)
+static bool is_chained(const struct gen *g, dimid d)
+{
+	for (int i = 0; i < g->nchain; i++)
+		if (g->chain[i] == d)
+			return true;
+	return false;
+}
+
+static struct value *with_own_param(struct gen *g, struct scope *s, struct value *x)
+{
+	bool has = x->nd && x->d[x->nd - 1] != g->batch;
+	struct value *p = new_param(g, s, has, x->d + x->nd - has);
+
+	return one_op(s, OP_TANH, two_op(s, OP_ADD, x, p));
+}
+
+struct value *make_repeat(struct gen *g, struct scope *s, dimid d)
 {
 	struct value *init[3];
 	uint32_t n = 0, tensors;
 	bool aux;
 
-	if (s->depth == 2 || g->c->steps > MOST_STEPS - 60)
-		return NULL;
 	struct scope *body = NEW(g->mem, struct scope);
 	int count = 2 + (int)roll(g, 4);
 	init[n] = pick(g, s);
-	if (!init[n] || has_dim(init[n], g->loop[s->depth]))
+	if (!init[n] || has_dim(init[n], d) || (is_chained(g, d) && !(flags_of(g, init[n]) & 2)))
 		return NULL;
 	n++;
-	if (chance(g, 25) && (init[n] = pick(g, s)) && !has_dim(init[n], g->loop[s->depth]))
+	if (chance(g, 25) && (init[n] = pick(g, s)) && !has_dim(init[n], d) &&
+	    (!is_chained(g, d) || flags_of(g, init[n]) & 2)) /* what is of params alone is not cut */
 		n++;
 	tensors = n;
 	aux = chance(g, 40);
@@ -259,9 +274,9 @@ struct value *step_repeat(struct gen *g, struct scope *s)
 		init[n++] = konst(s, 0);
 	struct op *op = op_new(&s->b, OP_REPEAT, n, init, n);
 	op->body = block_new(g->m, op);
-	SET(op, dim, g->loop[s->depth]);
+	SET(op, dim, d);
 	SET(op, ncarry, (int64_t)n);
-	*body = (struct scope){ .up = s, .b = s->b, .op = op, .dim = g->loop[s->depth], .depth = s->depth + 1 };
+	*body = (struct scope){ .up = s, .b = s->b, .op = op, .dim = d, .depth = s->depth + 1 };
 	body->b.block = op->body;
 	body->b.before = NULL;
 	s->b.before = op;
@@ -279,6 +294,12 @@ struct value *step_repeat(struct gen *g, struct scope *s)
 		if (i < tensors)
 			PUSH(g->mem, &body->pool, arg);
 	}
+	struct value *own = NULL, *scale = NULL;
+	if (is_chained(g, d)) { /* of inputs alone it would not be cut */
+		scale = new_param(g, body, 0, NULL);
+		own = with_own_param(g, body, op->body->args.at[0]);
+		PUSH(g->mem, &body->pool, own);
+	}
 	fill_scope(g, body, count);
 	for (uint32_t i = 0; i < n; i++) {
 		struct value *arg = op->body->args.at[i], *y = arg;
@@ -286,9 +307,15 @@ struct value *step_repeat(struct gen *g, struct scope *s)
 		if (i < tensors)
 			y = next_carry(g, body, arg);
 		else if (body->aux.n)
-			y = two_op(body, OP_ADD, arg, body->aux.at[body->aux.n - 1]);
+			y = body->aux.at[body->aux.n - 1];
 		else if (body->pool.n)
-			y = two_op(body, OP_ADD, arg, mean_all(g, body, body->pool.at[body->pool.n - 1]));
+			y = mean_all(g, body, body->pool.at[body->pool.n - 1]);
+		if (i >= tensors && own && !(flags_of(g, y) & 2))
+			y = mean_all(g, body, own);
+		if (i >= tensors && y != arg)
+			y = two_op(body, OP_ADD, arg, scale ? two_op(body, OP_MUL, y, scale) : y);
+		if (own && i < tensors)
+			y = two_op(body, OP_ADD, scaled(body, y, 0.7), i ? one_op(body, OP_SIN, scale) : scaled(body, own, 0.4));
 		if (named[i] && y->def && !y->name)
 			y->name = name[i];
 		PUSH(g->mem, &op->body->yields, y);
@@ -306,6 +333,13 @@ struct value *step_repeat(struct gen *g, struct scope *s)
 			PUSH(g->mem, &s->aux, v);
 	}
 	return op->out[0];
+}
+
+struct value *step_repeat(struct gen *g, struct scope *s)
+{
+	if (s->depth == 2 || g->c->steps > MOST_STEPS - 60)
+		return NULL;
+	return make_repeat(g, s, g->loop[s->depth]);
 }
 
 /* -- the module -- */
@@ -332,7 +366,7 @@ static void make_dims(struct gen *g)
 	struct module *m = g->m;
 
 	gen_step(g);
-	m->micro = chance(g, 55) ? 1 : 1 + (int64_t)roll(g, 4);
+	m->micro = chance(g, g->c->staged ? 15 : 55) ? 1 : 1 + (int64_t)roll(g, g->c->staged ? 8 : 4);
 	m->precision = chance(g, 12) ? BF16 : F32;
 	m->probes = chance(g, 8);
 	g->batch = m->batch = new_dim(g, "batch", m->micro * (1 + (int64_t)roll(g, m->micro == 1 ? 9 : 4)));
@@ -355,6 +389,8 @@ static void make_dims(struct gen *g)
 	g->slot = new_dim(g, "slot", random_size(g));
 	g->loop[0] = new_dim(g, "outer", small_size(g, 3));
 	g->loop[1] = new_dim(g, "layer", small_size(g, 3));
+	if (g->c->staged)
+		make_chain(g);
 }
 
 static struct value *add_input(struct gen *g, const char *name, enum dtype dt, int64_t tokens, int nd, const dimid *d)
@@ -390,7 +426,10 @@ struct module *gen_module(struct arena *mem, struct gen_case *c)
 	make_dims(&g);
 	make_inputs(&g);
 	gen_step(&g);
-	fill_scope(&g, &g.top, 3 + (int)roll(&g, 12));
+	if (c->staged)
+		fill_chain(&g);
+	else
+		fill_scope(&g, &g.top, 3 + (int)roll(&g, 12));
 	gen_loss(&g);
 	gen_mesh(&g);
 	return g.m;

@@ -12,6 +12,7 @@ enum { MOST_STEPS = 256 };
 struct gen_case {
 	uint64_t seed;
 	bool skip[MOST_STEPS];
+	bool staged;   /* a program with a pipeline */
 	int steps;     /* out: how many there were, skipped ones too */
 	int groups;    /* out: losses */
 	bool detached; /* out: some of it has no gradient */

@@ -7,7 +7,7 @@
 #include "ir/rng.h"
 #include "tests/fuzz/gen.h"
 
-enum { MOST_ELEMENTS = 1500, FEATS = 4 };
+enum { MOST_ELEMENTS = 1500, FEATS = 4, CHAIN = 3 };
 
 typedef VEC(struct value *) values;
 
@@ -28,6 +28,8 @@ struct gen {
 	struct gen_case *c;
 	struct rnd r;           /* of the step at work */
 	dimid batch, seq, ctx, vocab, feat[FEATS], twin[FEATS], heads, group, head, wide, pick, slot, loop[2];
+	dimid chain[CHAIN];     /* repeats at the top that a pipeline may cut */
+	int nchain;
 	struct scope top;
 	values tables;          /* reads of params, for ties and penalties */
 	VEC(const char *) names;
@@ -62,5 +64,10 @@ void gen_loss(struct gen *g);
 void gen_mesh(struct gen *g);
 void fill_scope(struct gen *g, struct scope *s, int steps);
 struct value *step_repeat(struct gen *g, struct scope *s);
+struct value *make_repeat(struct gen *g, struct scope *s, dimid d);
+void make_chain(struct gen *g);
+bool in_chain(const struct gen *g, const struct value *v);
+void fill_chain(struct gen *g);
+int gen_pipeline(struct gen *g);
 
 #endif

@@ -59,6 +59,8 @@ static struct value *loss_term(struct gen *g, struct scope *s)
 		if (g->tables.n) {
 			struct value *p = g->tables.at[roll(g, g->tables.n)];
 
+			if (in_chain(g, p))
+				return NULL; /* on no stage as a whole */
 			return scaled(s, mean_all(g, s, two_op(s, OP_MUL, p, p)), 0.3);
 		}
 		return NULL;
@@ -122,7 +124,7 @@ void gen_loss(struct gen *g)
 			loss = loss ? two_op(s, OP_ADD, loss, t) : t;
 	}
 	for (uint32_t i = 0; i < s->aux.n; i++)
-		if (gen_step(g) && chance(g, 70))
+		if (gen_step(g) && (chance(g, 70) || g->nchain))
 			loss = loss ? two_op(s, OP_ADD, loss, scaled(s, s->aux.at[i], 0.5)) : s->aux.at[i];
 	if (!loss)
 		loss = mean_all(g, s, s->pool.at[0]);
@@ -145,6 +147,9 @@ void gen_loss(struct gen *g)
 
 static bool is_loop(const struct gen *g, dimid d)
 {
+	for (int i = 0; i < g->nchain; i++)
+		if (d == g->chain[i])
+			return true;
 	return d == g->loop[0] || d == g->loop[1];
 }
 
@@ -202,11 +207,12 @@ static void add_arrow(struct gen *g)
 {
 	struct module *m = g->m;
 	struct arrow a = { .what = W_DIMS };
-	int first = (int)roll(g, m->mesh.n);
+	uint32_t base = m->pipe.user == 0, n = m->mesh.n - base; /* the pipeline's is not for others */
+	uint32_t first = roll(g, n);
 
-	a.axes[a.naxes++] = (uint8_t)first;
-	if (m->mesh.n > 1 && chance(g, 25))
-		a.axes[a.naxes++] = (uint8_t)((first + 1 + (int)roll(g, m->mesh.n - 1)) % (int)m->mesh.n);
+	a.axes[a.naxes++] = (uint8_t)(base + first);
+	if (n > 1 && chance(g, 25))
+		a.axes[a.naxes++] = (uint8_t)(base + (first + 1 + roll(g, n - 1)) % n);
 	if (chance(g, 30)) {
 		static const enum arrow_what kinds[] = { W_PARAMS, W_GRADS, W_OPTIMIZER, W_OPTIMIZER };
 
@@ -283,6 +289,9 @@ void gen_mesh(struct gen *g)
 	set_hardware(g);
 	bool many = chance(g, 4); /* too many to run, but they must compile */
 	most = many ? 1 << 20 : chance(g, 30) ? 16 : 8;
+	bool before = g->c->staged && g->nchain && chance(g, 60);
+	if (before && gen_step(g))
+		ranks = gen_pipeline(g);
 	for (int i = 0; i < (many ? 6 : 4); i++) {
 		bool made = gen_step(g);
 		int size = many ? 1 + (int)roll(g, 16) : sizes[roll(g, LEN(sizes))];
@@ -295,8 +304,10 @@ void gen_mesh(struct gen *g)
 		PUSH(g->mem, &m->axes, a);
 		ranks *= size;
 	}
-	for (int i = 0, n = m->mesh.n ? 2 + (int)roll(g, 6) : 0; i < n; i++)
+	for (int i = 0, n = m->mesh.n > (m->pipe.user == 0) ? 2 + (int)roll(g, 6) : 0; i < n; i++)
 		if (gen_step(g))
 			add_arrow(g);
 	set_recompute(g);
+	if (g->c->staged && g->nchain && !before && gen_step(g))
+		gen_pipeline(g);
 }
