@@ -621,7 +621,6 @@ int main(int argc, char **argv)
 	}
 	if (argc >= 2 && streq(argv[1], "-s")) {
 		staged = true;
-		last_pass = "pipeline";
 		argc--;
 		argv++;
 	}

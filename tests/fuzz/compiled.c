@@ -168,7 +168,7 @@ static const char *run(struct compiled *c, struct module *m, struct diag *d, uin
 const char *check_compiled(struct arena *mem, struct module *m, const struct one_rank *one, uint32_t *compared)
 {
 	struct compiled c = { .mem = mem, .one = one };
-	const struct pass_options all = { .verify = true };
+	const struct pass_options all = { .start_after = "rematerialize", .verify = true };
 	struct proof proof;
 	struct diag d;
 
@@ -176,7 +176,7 @@ const char *check_compiled(struct arena *mem, struct module *m, const struct one
 	hold(&c);
 	if (!move(&c))
 		return NULL;
-	if (!run_pass_list(m, &d, "fuse,collectives,overlap,memory", &all))
+	if (!run_passes(m, &d, &all))
 		return arena_printf(mem, "does not compile: %s", d.log.s);
 	if (!prove_plan(m, &proof, &d))
 		return arena_printf(mem, "is not proved to be safe: %s", d.log.s);
