@@ -421,6 +421,12 @@ static void find_shown(struct planner *p, struct block *top, int64_t n)
 	}
 }
 
+/* Do all stages that run op hold the buffer? */
+static bool held_where_made(const struct module *m, const struct op *op, const struct buffer *b)
+{
+	return pipe_axis(m) < 0 || !b->where || (HAS(op, where) && !(op->at.where & ~b->where));
+}
+
 /* A value made right in the buffer that it is written to. */
 static void direct_write(struct planner *p, struct op *op)
 {
@@ -430,7 +436,7 @@ static void direct_write(struct planner *p, struct op *op)
 
 	if (!b || b->host || op->home->owner || !makes_storage(p->m, x) || home_of(x)->direct || x->def->code == OP_REPEAT ||
 	    !once_a_step(p->m, x->def) || !same_layout(x, b->nd, b->d, b->store.on, b->dt) ||
-	    writes_of(op->home, b->name) != 1)
+	    writes_of(op->home, b->name) != 1 || !held_where_made(p->m, x->def, b))
 		return;
 	struct home *h = p->bufs[i];
 
