@@ -79,21 +79,33 @@ static bool shrinks(const struct module *m, const struct op *op)
 	return op->nin && op->nout && local_bytes(m, op->out[0]) < local_bytes(m, op->in[0]);
 }
 
-/* The range of places that an op may have; its operands' places are known if they have any. */
-static void bounds(struct module *m, const struct op *op, int n, int *lo, int *hi)
+/* Not before what op reads of forward is made, not behind what it reads of backward. An operand without a
+ * place yet, as the step before in a chain, is bound as its own operands are. */
+static void bound_by_operands(const struct op *op, int *lo, int *hi)
 {
-	*lo = 0;
-	*hi = 2 * n;
 	for (uint32_t i = 0; i < op->nin; i++) {
 		const struct op *def = op->in[i]->def;
 
-		if (!def || !in_microbatch(def) || !HAS(def, where))
+		if (!def || !in_microbatch(def))
 			continue;
+		if (!HAS(def, where)) {
+			if (!placeless(def))
+				bound_by_operands(def, lo, hi);
+			continue;
+		}
 		if (def->phase == FORWARD && reach(op->in[i]) > *lo)
 			*lo = reach(op->in[i]);
 		if (def->phase == BACKWARD && reach(op->in[i]) < *hi)
 			*hi = reach(op->in[i]);
 	}
+}
+
+/* The range of places that an op may have. */
+static void bounds(struct module *m, const struct op *op, int n, int *lo, int *hi)
+{
+	*lo = 0;
+	*hi = 2 * n;
+	bound_by_operands(op, lo, hi);
 	for (uint32_t i = 0; i < op->nout; i++) {
 		const struct at *x = at_of(m, op->out[i]);
 
