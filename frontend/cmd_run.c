@@ -41,7 +41,7 @@ int cmd_run(struct session *s)
 	struct module *m = load_plan(s);
 	struct proof proof; /* of a few milliseconds, and nothing is run that is not safe */
 
-	if (!m || !prove_plan(m, &proof, &s->diag))
+	if (!m || !prove_safe(m, &proof, &s->diag))
 		return WRONG;
 	run.ndata = split_data(s, data);
 	return run_plan(m, &run, &s->diag);

@@ -87,5 +87,7 @@ struct proof {
 	double seconds;
 };
 bool prove_plan(const struct module *m, struct proof *proof, struct diag *d);
+/* The same, but for what only shows that a plan is not the compiler's: something is computed in vain. */
+bool prove_safe(const struct module *m, struct proof *proof, struct diag *d);
 
 #endif

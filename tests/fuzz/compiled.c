@@ -178,7 +178,7 @@ const char *check_compiled(struct arena *mem, struct module *m, const struct one
 		return NULL;
 	if (!run_passes(m, &d, &all))
 		return arena_printf(mem, "does not compile: %s", d.log.s);
-	if (!prove_plan(m, &proof, &d))
+	if (!prove_safe(m, &proof, &d))
 		return arena_printf(mem, "is not proved to be safe: %s", d.log.s);
 	return run(&c, m, &d, compared);
 }
