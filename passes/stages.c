@@ -88,6 +88,9 @@ static bool find_chain(struct stages *s)
 		if (op->body && op->phase == FORWARD && !no_inner_loops(s, op->body))
 			return false;
 	}
+	if (!s->n)
+		return diag_error(s->d, m->mesh.at[m->pipe.user].at,
+				  "the pipeline has nothing to cut: its repeats work on params alone, once a step");
 	for (int i = 0; i < s->n; i++)
 		whole += dim_size(m, m->pipe.loops.at[i]);
 	if (!m->pipe.end.n) {

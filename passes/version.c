@@ -285,6 +285,15 @@ static const char *explain(struct part *p, const struct value *v, const struct r
 			    span_text(mem, p->m->src, p->reader ? p->reader->span : v->span));
 }
 
+/* Of a repeat that is cut: each stage has some, or none. */
+static bool has_rows(const struct module *m, const struct value *v)
+{
+	for (int i = 0; i < v->nd; i++)
+		if (is_staged(m, v->d[i]))
+			return true;
+	return false;
+}
+
 static struct value *emit_step(struct part *p, struct value *old, struct value *val, const struct reshard *r)
 {
 	struct builder b = info_of(p, old)->scope->b;
@@ -293,7 +302,7 @@ static struct value *emit_step(struct part *p, struct value *old, struct value *
 	b.of = NULL;
 	struct op *op = op_new(&b, r->code, 1, &val, 1);
 	SET(op, axes, r->axes);
-	if (b.phase == EPILOGUE && old->def && HAS(old->def, where))
+	if (b.phase == EPILOGUE && old->def && HAS(old->def, where) && !has_rows(p->m, old))
 		SET(op, where, old->def->at.where); /* where the value is */
 	if (HAS(op, where) && r->code == OP_TO_PARTIAL && axes_has(&r->axes, pipe_axis(p->m)))
 		SET(op, from, op->at.where); /* the first stage need not have it */
