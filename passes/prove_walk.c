@@ -419,7 +419,7 @@ static bool walk_accumulate(struct prover *p, const struct op *op)
 		return walk_view(p, op);
 	if (same_spot(&in->spot, &out->spot)) { /* it was added where it was made */
 		out->is = in->is;
-		return in->spot.adds || unsafe(p, op, "%s takes the place of its own sum", prove_name(p, op->in[0]));
+		return in->spot.adds || !local_bytes(p->m, op->in[0]) || unsafe(p, op, "%s takes the place of its own sum", prove_name(p, op->in[0]));
 	}
 	if (!read_value(p, op, op->in[0]) || !apart(p, op))
 		return false;
