@@ -337,6 +337,7 @@ void op_unlink(struct op *op);                     /* out of its block; results 
 void op_move_before(struct op *op, struct op *at); /* same block */
 void op_add_in(struct module *m, struct op *op, struct value *v);     /* appends an operand */
 struct value *op_add_out(struct module *m, struct op *op, struct value *like); /* appends a result */
+void block_unmark(struct block *block); /* mark = 0 of its ops and values, and of those within */
 void replace_uses(struct block *in, struct value *old, struct value *new); /* in and all regions within */
 /* Copies op before b->before with operands mapped (old values whose aux is set map to aux when
  * use_aux, else stay); results get their aux set to the copies. Regions are copied deeply. */

@@ -704,3 +704,16 @@ bool op_same_attrs(const struct op *a, const struct op *b)
 #undef X
 	return same;
 }
+
+void block_unmark(struct block *block)
+{
+	for (uint32_t i = 0; i < block->args.n; i++)
+		block->args.at[i]->mark = 0;
+	for (struct op *op = block->first; op; op = op->next) {
+		op->mark = 0;
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->mark = 0;
+		if (op->body)
+			block_unmark(op->body);
+	}
+}

@@ -408,19 +408,6 @@ static void merge_collectives(struct block *block)
 	}
 }
 
-static void clear_marks(struct block *block)
-{
-	for (uint32_t i = 0; i < block->args.n; i++)
-		block->args.at[i]->mark = 0;
-	for (struct op *op = block->first; op; op = op->next) {
-		op->mark = 0;
-		for (uint32_t i = 0; i < op->nout; i++)
-			op->out[i]->mark = 0;
-		if (op->body)
-			clear_marks(op->body);
-	}
-}
-
 /* stacks: for `auto`, the bytes that the loops' stacks may have. Returns what they have then. fronts: of an
  * earlier copy of the module, or made here. */
 static int64_t rematerialize(struct module *m, int64_t stacks, struct front **fronts)
@@ -437,7 +424,7 @@ static int64_t rematerialize(struct module *m, int64_t stacks, struct front **fr
 		choose ? do_chosen(&all.at[i]) : do_pair(&all.at[i]);
 	do_top(m);
 	merge_collectives(&m->top);
-	clear_marks(&m->top);
+	block_unmark(&m->top);
 	drop_dead(&m->top);
 	return stacks;
 }

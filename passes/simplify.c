@@ -405,19 +405,6 @@ static bool join_equal(struct module *m, struct block *block)
 
 /* -- dead ops; mark: 1 is read -- */
 
-static void unmark(struct block *block)
-{
-	for (uint32_t i = 0; i < block->args.n; i++)
-		block->args.at[i]->mark = 0;
-	for (struct op *op = block->first; op; op = op->next) {
-		op->mark = 0;
-		for (uint32_t i = 0; i < op->nout; i++)
-			op->out[i]->mark = 0;
-		if (op->body)
-			unmark(op->body);
-	}
-}
-
 static void mark_block(struct block *block);
 
 /* From the results that are read to the operands that are. */
@@ -557,7 +544,7 @@ static void forget(struct block *block)
 
 static bool drop_dead(struct module *m)
 {
-	unmark(&m->top);
+	block_unmark(&m->top);
 	mark_block(&m->top);
 	bool any = sweep_block(&m->top);
 	mend_of(&m->top);
