@@ -1,30 +1,29 @@
 /* frontend/cmd_compile.c - ptc model.pdsl -o plan */
 #include <stdio.h>
-#include <time.h>
 
 #include "frontend/cmd.h"
+#include "ir/file.h"
 #include "runtime/runtime.h"
 
 int cmd_compile(struct session *s)
 {
 	const struct options *o = s->opt;
-	struct timespec from, to;
+	double start = seconds_now();
 
 	if (!is_model(o->file)) {
 		diag_error(&s->diag, (struct span){ 0 }, "%s is no model (.pdsl)", o->file);
 		return WRONG;
 	}
-	clock_gettime(CLOCK_MONOTONIC, &from);
 	struct module *m = load_plan(s);
 
 	if (!m)
 		return WRONG;
-	clock_gettime(CLOCK_MONOTONIC, &to);
+	double seconds = seconds_now() - start;
+
 	if (o->out && !plan_save(m, o->out, &s->diag))
 		return WRONG;
 	fprintf(stderr, "%s: %lld rank%s (%s), %lld params, %.1f MB a rank, compiled in %.3f s\n", o->file,
 		(long long)module_ranks(m), module_ranks(m) == 1 ? "" : "s", mesh_text(s->mem, m),
-		(long long)param_count(m), (double)(m->arena + m->workspace) / 1e6,
-		(double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9);
+		(long long)param_count(m), (double)(m->arena + m->workspace) / 1e6, seconds);
 	return DONE;
 }

@@ -6,6 +6,7 @@
 
 #include "frontend/cmd.h"
 #include "frontend/frontend.h"
+#include "ir/file.h"
 #include "runtime/runtime.h"
 
 void session_start(struct session *s, const struct options *opt)
@@ -75,18 +76,17 @@ char *read_file(struct session *s, const char *path, size_t *len)
 
 bool write_file(struct session *s, const char *path, const char *text, size_t len)
 {
-	bool to_stdout = !path || streq(path, "-");
-	FILE *f = to_stdout ? stdout : fopen(path, "wb");
-	bool ok = f && fwrite(text, 1, len, f) == len && fflush(f) == 0;
-	int error = errno;
+	struct outfile o;
 
-	if (f && !to_stdout && fclose(f) != 0 && ok) {
-		error = errno;
-		ok = false;
+	if (path && !streq(path, "-")) {
+		if (!outfile_open(&o, s->mem, path, &s->diag))
+			return false;
+		outfile_put(&o, text, len);
+		return outfile_close(&o, true, &s->diag);
 	}
-	if (!ok)
-		return diag_error(&s->diag, (struct span){ 0 }, "%s: %s", to_stdout ? "stdout" : path, strerror(error));
-	return true;
+	if (fwrite(text, 1, len, stdout) == len && fflush(stdout) == 0)
+		return true;
+	return diag_error(&s->diag, (struct span){ 0 }, "stdout: %s", strerror(errno));
 }
 
 const char *mesh_text(struct arena *mem, const struct module *m)

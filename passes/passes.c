@@ -10,8 +10,8 @@
 #include "passes/passes.h"
 
 #include <stdio.h>
-#include <time.h>
 
+#include "ir/file.h"
 #include "ir/text.h"
 
 const struct pass passes[] = {
@@ -36,14 +36,6 @@ const struct pass passes[] = {
 	{ "memory", "offsets in one arena a rank", pass_memory, PARTITIONED, PLANNED },
 	{ 0 },
 };
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Print, read back, print: the text must stay and the module that goes on is the one read back. */
 static bool round_trip(struct module *m, struct diag *d, const struct pass *p)
@@ -77,7 +69,7 @@ static bool dump_wanted(const struct pass_options *opt, const struct pass *p)
 static bool run_pass(struct module *m, struct diag *d, const struct pass *p,
 		     const struct pass_options *opt)
 {
-	double start = now();
+	double start = seconds_now();
 	const char *before = NULL;
 
 	if (m->form != p->from)
@@ -90,7 +82,7 @@ static bool run_pass(struct module *m, struct diag *d, const struct pass *p,
 	if (m->form != p->to)
 		die("pass %s left form %s", p->name, form_name[m->form]);
 	if (opt->time)
-		fprintf(stderr, "%-14s %8.3f ms\n", p->name, 1e3 * (now() - start));
+		fprintf(stderr, "%-14s %8.3f ms\n", p->name, 1e3 * (seconds_now() - start));
 	if (before) {
 		const char *after = module_print(m, m->mem, NULL);
 

@@ -4,8 +4,8 @@
  * microbatches and into the buffers, which take nothing pending. Then that nothing is computed in vain: a term that
  * was left out of a sum is a value that nobody reads. Then memory, by a walk over one rank's program. */
 #include <stdio.h>
-#include <time.h>
 
+#include "ir/file.h"
 #include "passes/prove.h"
 
 bool unsafe(struct prover *p, const struct op *op, const char *fmt, ...)
@@ -103,14 +103,6 @@ static bool prove_order(struct prover *p, const struct block *block)
 
 /* -- the whole -- */
 
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int64_t count_comms(const struct block *block)
 {
 	int64_t n = 0;
@@ -144,7 +136,7 @@ static bool lay_out(struct prover *p)
 static bool prove(const struct module *m, bool whole, struct proof *proof, struct diag *d)
 {
 	struct prover p = { .m = m, .d = d, .proof = proof, .memory = { .mem = d->mem } };
-	double start = now();
+	double start = seconds_now();
 
 	*proof = (struct proof){ .stages = pipe_stages(m), .collectives = count_comms(&m->top) };
 	if (m->form != PLANNED)
@@ -155,7 +147,7 @@ static bool prove(const struct module *m, bool whole, struct proof *proof, struc
 	bool ok = verify(m, d) && (!whole || (prove_readers(&p) && prove_order(&p, &m->top))) && lay_out(&p) &&
 		  prove_places(&p) && prove_channels(&p) && prove_steps(&p);
 
-	proof->seconds = now() - start;
+	proof->seconds = seconds_now() - start;
 	return ok;
 }
 

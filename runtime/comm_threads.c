@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "ir/file.h"
 #include "runtime/internal.h"
 
 enum { SPINS = 400, TICK_MS = 50, STILL = 4, QUIET_MS = 8000 };
@@ -187,14 +188,6 @@ static void stuck(struct group *g, int me, const char *how)
 		  (long long)call->bytes, strchr(who, ',') ? "s" : "", who);
 }
 
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void tick(pthread_cond_t *cond, pthread_mutex_t *lock)
 {
 	struct timespec t;
@@ -250,7 +243,7 @@ static void look_for_stalled(struct comm *c, int64_t me, double quiet)
 
 void comm_nap(struct comm *c, const struct nap *n)
 {
-	double start = now(), last = start;
+	double start = seconds_now(), last = start;
 	uint64_t moves = atomic_load(&c->moves), seen = progress(c);
 	int still = 0;
 
@@ -268,11 +261,11 @@ void comm_nap(struct comm *c, const struct nap *n)
 		moves = m;
 		if (still >= STILL)
 			n->stuck(n->x, "deadlock");
-		else if (now() - start > c->timeout)
+		else if (seconds_now() - start > c->timeout)
 			n->stuck(n->x, "time-out");
-		last = progress(c) == seen ? last : now();
+		last = progress(c) == seen ? last : seconds_now();
 		seen = progress(c);
-		look_for_stalled(c, n->rank, now() - last);
+		look_for_stalled(c, n->rank, seconds_now() - last);
 	}
 	atomic_store(&c->pulse[n->rank].waits, false);
 	if (!n->ready(n->x)) { /* else it was counted out already */

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ir/file.h"
 #include "ir/text.h"
 #include "runtime/place.h"
 
@@ -21,54 +22,18 @@ static const struct span nowhere;
 
 /* -- saving -- */
 
-static bool write_out(int fd, const char *s, size_t n)
-{
-	while (n) {
-		ssize_t k = write(fd, s, n);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return false;
-		s += k;
-		n -= (size_t)k;
-	}
-	return true;
-}
-
-static bool can_replace(const char *path)
-{
-	struct stat st;
-
-	return lstat(path, &st) != 0 || S_ISREG(st.st_mode);
-}
-
 bool plan_save(struct module *m, const char *path, struct diag *d)
 {
 	size_t len;
 	char *text = module_print(m, m->mem, &len), head[MAX_HEADER];
-	char *tmp = can_replace(path) ? arena_printf(m->mem, "%s.%ld.tmp", path, (long)getpid()) : arena_strdup(m->mem, path);
 	int n = snprintf(head, sizeof head, "%s%d %016" PRIx64 " %zu\n", magic, VERSION, fnv1a(FNV_START, text, len), len);
-	int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	struct outfile o;
 
-	if (fd < 0)
-		return diag_error(d, nowhere, "'%s' can't be written: %s", path, strerror(errno));
-	bool ok = write_out(fd, head, (size_t)n) && write_out(fd, text, len);
-	int why = errno;
-
-	if (close(fd) != 0 && ok) {
-		ok = false;
-		why = errno;
-	}
-	if (ok && !streq(tmp, path) && rename(tmp, path) != 0) {
-		ok = false;
-		why = errno;
-	}
-	if (ok)
-		return true;
-	if (!streq(tmp, path))
-		unlink(tmp);
-	return diag_error(d, nowhere, "'%s' can't be written: %s", path, strerror(why));
+	if (!outfile_open(&o, m->mem, path, d))
+		return false;
+	outfile_put(&o, head, (size_t)n);
+	outfile_put(&o, text, len);
+	return outfile_close(&o, true, d);
 }
 
 /* -- loading -- */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "ir/file.h"
 #include "runtime/internal.h"
 
 enum exit { DONE = 0, WRONG = 1, MACHINE = 3 };
@@ -22,14 +23,6 @@ struct run {
 	double loss;
 	bool has_loss;
 };
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* What a step eats: elements of the first input of tokens, else of examples. */
 static double tokens_of(const struct runtime *r)
@@ -153,13 +146,13 @@ static bool interrupted(const sigset_t *set)
 
 static int one_step(struct run *x, struct arena *mem, int64_t step)
 {
-	double start = now();
+	double start = seconds_now();
 
 	if (!data_step(x->data, step, x->d))
 		return WRONG;
 	if (!rt_step(x->rt, step, true, x->d))
 		return MACHINE;
-	double seconds = now() - start;
+	double seconds = seconds_now() - start;
 
 	x->steps++;
 	x->seconds += seconds;

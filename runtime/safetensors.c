@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ir/file.h"
 #include "runtime/internal.h"
 
 enum { MAX_HEADER = 100 << 20 };
@@ -111,32 +112,12 @@ static bool write_all(struct runtime *r, FILE *f)
 
 bool params_save(struct runtime *r, const char *path, struct diag *d)
 {
-	char *tmp = arena_printf(r->mem, "%s.%ld.tmp", path, (long)getpid());
-	struct stat st;
+	struct outfile o;
 
-	if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
-		tmp = arena_strdup(r->mem, path);
-	FILE *f = fopen(tmp, "wb");
-
-	if (!f)
-		return diag_error(d, nowhere, "'%s' can't be written: %s", path, strerror(errno));
+	if (!outfile_open(&o, r->mem, path, d))
+		return false;
 	errno = 0;
-	bool ok = write_all(r, f) && fflush(f) == 0;
-	int why = errno;
-
-	if (fclose(f) != 0 && ok) {
-		ok = false;
-		why = errno;
-	}
-	if (ok && !streq(tmp, path) && rename(tmp, path) != 0) {
-		ok = false;
-		why = errno;
-	}
-	if (ok)
-		return true;
-	if (!streq(tmp, path))
-		unlink(tmp);
-	return diag_error(d, nowhere, "'%s' can't be written: %s", path, strerror(why));
+	return outfile_close(&o, write_all(r, o.f), d);
 }
 
 /* -- loading -- */
