@@ -25,7 +25,12 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define warpSize 32
 
-typedef decltype(sizeof(0)) size_t;
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS 1    /* C's own, without a hundred templates */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
 struct uint3 { unsigned x, y, z; };
 struct dim3 {
 	unsigned x, y, z;
@@ -71,15 +76,6 @@ void softgpu_cp_wait(int left);
 /* what: 0 add, 1 max, 2 min, 3 and, 4 or, 5 exchange, 6 compare and swap, 7 xor; type: 0 i32, 1 u32, 2 u64, 3 f32, 4 f64 */
 unsigned long long softgpu_atomic(int what, int type, void *p, unsigned long long value, unsigned long long compare);
 void softgpu_trap(void);
-int printf(const char *, ...);
-float expf(float); float exp2f(float); float logf(float); float log2f(float); float log1pf(float); float expm1f(float);
-float tanhf(float); float erff(float); float sqrtf(float); float powf(float, float); float sinf(float); float cosf(float);
-float fmaf(float, float, float); float fmaxf(float, float); float fminf(float, float); float fabsf(float);
-float floorf(float); float ceilf(float); float rintf(float); float roundf(float); float truncf(float); float fmodf(float, float);
-float copysignf(float, float); float ldexpf(float, int);
-double exp(double); double log(double); double sqrt(double); double pow(double, double); double fma(double, double, double);
-double fmax(double, double); double fmin(double, double); double fabs(double); double floor(double); double ceil(double);
-double rint(double); double cos(double); double sin(double); double tanh(double); double erf(double);
 }
 #define threadIdx softgpu_ids.thread
 #define blockIdx softgpu_ids.block
