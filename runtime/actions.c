@@ -2,7 +2,7 @@
  * comes from the chunk before, runs the places that its chunk runs, and gives what goes to the next. */
 #include <stdlib.h>
 
-#include "runtime/internal.h"
+#include "runtime/backend.h"
 
 static const struct slot whole_arena = { 0, 1 };
 
@@ -27,34 +27,36 @@ static int chunk_before(const struct pipe_step *s)
 static bool receive(struct rank *r, const struct pipe_step *s)
 {
 	struct letter l = { s->phase, chunk_before(s), s->act.mb, s->gets->bytes };
-	const char *from = channel_take(s->from, &l);
+	const struct backend *b = r->rt->backend;
+	const char *from = b->channel_take(s->from, &l);
 
 	for (uint32_t i = 0; from && i < s->gets->regions.n; i++) {
 		int no = s->gets->regions.at[i];
 		int64_t n = r->rt->regions->at.at[no].bytes;
 
-		memcpy(r->arena + s->slot[no].base, from, (size_t)n);
+		b->move(r, r->arena + s->slot[no].base, from, n);
 		from += n;
 	}
 	if (from)
-		channel_done(s->from);
+		b->channel_done(s->from);
 	return from;
 }
 
 static bool give(struct rank *r, const struct pipe_step *s)
 {
 	struct letter l = { s->phase, s->act.chunk, s->act.mb, s->gives->bytes };
-	char *to = channel_room(s->to, &l);
+	const struct backend *b = r->rt->backend;
+	char *to = b->channel_room(s->to, &l);
 
 	for (uint32_t i = 0; to && i < s->gives->regions.n; i++) {
 		int no = s->gives->regions.at[i];
 		int64_t n = r->rt->regions->at.at[no].bytes;
 
-		memcpy(to, r->arena + s->slot[no].base, (size_t)n);
+		b->move(r, to, r->arena + s->slot[no].base, n);
 		to += n;
 	}
 	if (to)
-		channel_send(s->to);
+		b->channel_send(s->to);
 	return to;
 }
 
@@ -95,7 +97,7 @@ static bool run_action(struct rank *r, const struct pipe_step *s)
 static void await_messages(struct rank *r, bool open)
 {
 	for (uint32_t i = 0; i < r->inbox.n; i++)
-		channel_await(r->inbox.at[i], open);
+		r->rt->backend->channel_await(r->inbox.at[i], open);
 }
 
 bool run_actions(struct rank *r)
@@ -109,7 +111,7 @@ bool run_actions(struct rank *r)
 		if (r->env.training || r->steps[i].phase == FORWARD)
 			ok = run_action(r, &r->steps[i]);
 	for (uint32_t i = 0; ok && i < r->outbox.n; i++) /* the epilogue has other things where they lie */
-		ok = channel_flush(r->outbox.at[i]);
+		ok = r->rt->backend->channel_flush(r->outbox.at[i]);
 	await_messages(r, false);
 	if (time >= 0)
 		r->coord[time] = 0;
@@ -265,9 +267,10 @@ static bool open_channels(struct runtime *rt, struct channel **all)
 			if (to->stage != c->to)
 				continue;
 			int64_t from = on_stage(to, c->from);
-			struct channel *ch = channel_open(rt->comm, from, k, c->buffers, c->bytes,
-							  c->from == c->to ? NULL : rt->rank[from].arena + c->out,
-							  to->arena + c->in);
+			struct channel_ends e = { from, k, c->buffers, c->bytes,
+						  c->from == c->to ? NULL : rt->rank[from].arena + c->out, to->arena + c->in };
+			struct channel *ch = rt->backend->channel_open(rt, &e);
+
 			if (!ch)
 				return false;
 			PUSH(rt->mem, &rt->channels, ch);
@@ -301,5 +304,5 @@ bool actions_open(struct runtime *rt, struct diag *d)
 void actions_close(struct runtime *rt)
 {
 	for (uint32_t i = 0; i < rt->channels.n; i++)
-		channel_close(rt->channels.at[i]);
+		rt->backend->channel_close(rt->channels.at[i]);
 }

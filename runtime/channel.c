@@ -25,14 +25,14 @@ struct channel {
 	struct letter mine[2];       /* at work */
 };
 
-struct channel *channel_open(struct comm *c, int64_t from, int64_t to, int buffers, int64_t bytes, char *out, char *in)
+struct channel *channel_open(struct comm *c, const struct channel_ends *e)
 {
 	struct channel *ch = calloc(1, sizeof *ch);
 
 	if (!ch)
 		return NULL;
-	*ch = (struct channel){ .c = c, .rank = { from, to }, .buffers = buffers, .bytes = bytes, .out = out, .in = in };
-	ch->letters = calloc((size_t)buffers + 1, sizeof *ch->letters);
+	*ch = (struct channel){ .c = c, .rank = { e->from, e->to }, .buffers = e->buffers, .bytes = e->bytes, .out = e->out, .in = e->in };
+	ch->letters = calloc((size_t)e->buffers + 1, sizeof *ch->letters);
 	if (ch->letters && pthread_mutex_init(&ch->lock, NULL) == 0) {
 		if (comm_cond(&ch->moved))
 			return ch;

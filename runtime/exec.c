@@ -3,15 +3,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "runtime/backend.h"
 #include "runtime/exec.h"
 
-/* A kernel is shared out if it has this many elements; results that are joined may take so many bytes. */
-enum { PARTS_WORTH = 16384, JOINED_MOST = 1 << 20 };
-
-static bool broken(struct rank *r, const struct op *op, const char *why)
+bool rank_broken(struct rank *r, const struct op *op, const char *why)
 {
 	comm_fail(r->rt->comm, r->no, op->span, "%s: %s", opinfo[op->code].name, why);
 	return false;
+}
+
+static const struct backend *on(const struct rank *r)
+{
+	return r->rt->backend;
 }
 
 char *rank_at(const struct rank *r, const struct loc *l)
@@ -54,114 +57,6 @@ int64_t rank_iter_all(const struct rank *r)
 
 /* -- instructions -- */
 
-/* A kernel's call. With sums, each part makes results of its own, which are joined in order; the number
- * of parts does not depend on threads then. */
-struct kernel_job {
-	const struct instr *i;
-	const struct ptc_env *env;
-	void **in, **out;
-	const int64_t *start, *n;
-	uint32_t parts;
-	char *room;       /* of the parts' own results */
-	int64_t bytes;    /* of one part's */
-};
-
-static bool is_joined(const struct kernel_sig *s, uint32_t k)
-{
-	return k < 64 && ((s->sums | s->maxes) >> k & 1);
-}
-
-static void run_parts(void *arg, int me, int n)
-{
-	const struct kernel_job *j = arg;
-	const struct op *op = j->i->op;
-	struct ptc_env env = *j->env;
-	void *out[MAX_OPERANDS];
-
-	env.parts = j->parts;
-	for (env.part = (uint32_t)me; env.part < j->parts; env.part += (uint32_t)n) {
-		char *room = j->room ? j->room + env.part * j->bytes : NULL;
-
-		for (uint32_t k = 0; k < op->nout; k++) {
-			out[k] = j->out[k];
-			if (room && is_joined(j->i->sig, k)) {
-				out[k] = room;
-				room += j->i->size[k];
-			}
-		}
-		j->i->fn(j->in, out, j->start, j->n, &env);
-	}
-}
-
-static void join_parts(const struct rank *r, const struct kernel_job *j)
-{
-	const struct op *op = j->i->op;
-	const void *src[KERNEL_PARTS];
-	int64_t off = 0;
-
-	for (uint32_t k = 0; k < op->nout; k++) {
-		if (!is_joined(j->i->sig, k))
-			continue;
-		for (uint32_t p = 0; p < j->parts; p++)
-			src[p] = j->room + p * j->bytes + off;
-		struct nest l = { 1, { local_count(r->rt->m, op->out[k]) }, { 1 }, { 1 } };
-
-		nest_join(&l, op->out[k]->dt, j->out[k], (int)j->parts, src, j->i->sig->maxes >> k & 1);
-		off += j->i->size[k];
-	}
-}
-
-/* How many parts; with sums, room for them. */
-static bool share_out(struct rank *r, struct kernel_job *j)
-{
-	const struct kernel_sig *s = j->i->sig;
-	int threads = team_size(r->team);
-
-	j->parts = 1;
-	if (s->split < 2 || s->work < PARTS_WORTH)
-		return true;
-	if (!s->sums && !s->maxes) {
-		j->parts = (uint32_t)(threads < s->split ? threads : s->split);
-		return true;
-	}
-	j->bytes = j->i->joined;
-	if (!j->bytes || j->bytes > JOINED_MOST)
-		return true;
-	j->parts = (uint32_t)(KERNEL_PARTS < s->split ? KERNEL_PARTS : s->split);
-	j->room = gemm_scratch(r->gemm, SCRATCH_PARTS, j->parts * j->bytes);
-	return j->room || broken(r, j->i->op, gemm_error(r->gemm));
-}
-
-static bool run_kernel(struct rank *r, const struct instr *i)
-{
-	void *in[MAX_OPERANDS], *out[MAX_OPERANDS];
-	int64_t start[64], n[64];
-	const struct op *op = i->op;
-	struct kernel_job j = { .i = i, .env = &r->env, .in = in, .out = out, .start = start, .n = n };
-
-	for (uint32_t k = 0; k < op->nin; k++)
-		in[k] = at(r, &i->at[k]);
-	for (uint32_t k = 0; k < op->nout; k++)
-		out[k] = at(r, &i->at[op->nin + k]);
-	for (int k = 0; k < i->sig->next; k++) {
-		struct extent e = rank_extent(r->rt->m, i->sig->ext[k].d, &i->sig->ext[k].on, r->coord);
-
-		start[k] = e.start;
-		n[k] = e.valid;
-	}
-	if (!share_out(r, &j))
-		return false;
-	if (j.parts == 1)
-		i->fn(in, out, start, n, &r->env);
-	else if (team_size(r->team) > 1)
-		team_run(r->team, run_parts, &j);
-	else
-		run_parts(&j, 0, 1);
-	if (j.room)
-		join_parts(r, &j);
-	return true;
-}
-
 static bool run_einsum(struct rank *r, const struct instr *i)
 {
 	struct contraction x = i->einsum->x;
@@ -169,8 +64,7 @@ static bool run_einsum(struct rank *r, const struct instr *i)
 	for (int k = 0; k < x.nd; k++)
 		x.n[k] = valid(r, i->einsum->d[k], &i->einsum->on[k]);
 	x.add = x.add && !begins(r, &i->at[2]);
-	return contract(r->gemm, &x, at(r, &i->at[0]), at(r, &i->at[1]), at(r, &i->at[2])) ||
-	       broken(r, i->op, gemm_error(r->gemm));
+	return on(r)->einsum(r, i, &x, at(r, &i->at[0]), at(r, &i->at[1]), at(r, &i->at[2]));
 }
 
 static bool off_zero(const struct rank *r, uint32_t axes)
@@ -203,13 +97,13 @@ static void move(struct rank *r, const struct mover *m, bool first, char *to, co
 	if (m->part_axis >= 0)
 		from += r->coord[m->part_axis] * m->part * dtype_bytes(m->sdt);
 	if (m->mode == MODE_FILL && !keeps(r, m))
-		nest_fill(&l, m->ddt, to, m->fill);
+		on(r)->fill(r, &l, m->ddt, to, m->fill);
 	else if (to == from)
 		return;
 	else if (m->mode == MODE_ADD && !first)
-		nest_add_by(r->team, &l, m->ddt, to, from);
+		on(r)->add(r, &l, m->ddt, to, from);
 	else
-		nest_copy_by(r->team, &l, m->ddt, to, m->sdt, from);
+		on(r)->copy(r, &l, m->ddt, to, m->sdt, from);
 }
 
 static void run_move(struct rank *r, const struct move *mv)
@@ -234,16 +128,15 @@ static void input_runs(struct rank *r, const struct mover *m, struct nest l, int
 	}
 }
 
-/* This rank's part of the global batch. */
-static bool run_input(struct rank *r, const struct instr *i)
+/* This rank's part of the global batch, into host memory. */
+void rank_input(struct rank *r, const struct instr *i, char *to)
 {
 	const struct mover *m = &i->move->m;
 	struct nest l = { .nd = m->nd };
 
 	memcpy(l.ds, m->ds, sizeof m->ds);
 	memcpy(l.ss, m->ss, sizeof m->ss);
-	input_runs(r, m, l, 0, at(r, &i->move->to), i->input->x);
-	return true;
+	input_runs(r, m, l, 0, to, i->input->x);
 }
 
 /* The first rank that has it says it. */
@@ -259,14 +152,15 @@ static bool shows(const struct rank *r, const struct instr *i)
 
 static bool run_report(struct rank *r, const struct instr *i)
 {
-	const struct value *v = i->op->in[0];
+	return !shows(r, i) || on(r)->report(r, i, at(r, &i->at[0]));
+}
+
+void rank_report(struct rank *r, const struct instr *i, const void *x)
+{
 	struct report *p = &r->rt->reports.at[i->no];
 
-	if (!shows(r, i))
-		return true;
-	p->x = nest_load(v->dt, at(r, &i->at[0]), 0);
+	p->x = nest_load(i->op->in[0]->dt, x, 0);
 	p->set = true;
-	return true;
 }
 
 /* -- repeats -- */
@@ -286,10 +180,10 @@ static bool run_carry(struct rank *r, const struct instr *i)
 {
 	const struct loop *x = i->loop;
 	int64_t need = carry_bytes(x), off = 0;
-	char *room = need ? gemm_scratch(r->gemm, SCRATCH_CARRY, need) : NULL;
+	char *room = need ? on(r)->scratch(r, i->op, SCRATCH_CARRY, need) : NULL;
 
 	if (need && !room)
-		return broken(r, i->op, gemm_error(r->gemm));
+		return false;
 	for (uint32_t k = 0; k < x->after.n; k++)
 		if (x->after.at[k].m.late) {
 			move(r, &x->after.at[k].m, true, room + off, at(r, &x->after.at[k].from));
@@ -328,7 +222,7 @@ static bool run_first(struct rank *r, const struct loop *x)
 
 	set_iter(r, x, x->reverse ? t.hi - 1 : t.lo, r->turns[x->depth]);
 	for (uint32_t k = 0; t.lo < t.hi && k < x->body.code.n; k++)
-		if (x->body.code.at[k].ahead && !run_comm(r, &x->body.code.at[k]))
+		if (x->body.code.at[k].ahead && !on(r)->comm(r, &x->body.code.at[k]))
 			return false;
 	return true;
 }
@@ -344,7 +238,7 @@ static bool run_next(struct rank *r, const struct instr *i)
 	if (n < t.lo || n >= t.hi)
 		return true;
 	set_iter(r, x, n, turn + 1);
-	ok = run_comm(r, i);
+	ok = on(r)->comm(r, i);
 	set_iter(r, x, now, turn);
 	return ok;
 }
@@ -411,25 +305,26 @@ static bool run_instr(struct rank *r, const struct instr *i)
 {
 	switch (i->code) {
 	case I_KERNEL:
-		return run_kernel(r, i);
+		return on(r)->kernel(r, i);
 	case I_EINSUM:
 		return run_einsum(r, i);
 	case I_ATTENTION:
-		return run_attention(r, i);
+		return on(r)->attention(r, i);
 	case I_COPY:
 		run_move(r, i->move);
 		return true;
 	case I_COMM:
-		return i->ahead ? run_next(r, i) : run_comm(r, i);
+		return i->ahead ? run_next(r, i) : on(r)->comm(r, i);
+	case I_WAIT:
+		return on(r)->wait(r, i);
 	case I_REPEAT:
 		return run_repeat(r, i);
 	case I_INPUT:
-		return run_input(r, i);
+		return on(r)->input(r, i, at(r, &i->move->to));
 	case I_REPORT:
 		return run_report(r, i);
 	case I_ITER:
-		*(int32_t *)(void *)at(r, &i->at[0]) = (int32_t)r->iter[i->no];
-		return true;
+		return on(r)->count(r, i, at(r, &i->at[0]), (int32_t)r->iter[i->no]);
 	}
 	return false;
 }
@@ -473,7 +368,8 @@ static bool run_micros(struct rank *r)
 	return ok;
 }
 
-static void run_step(struct rank *r)
+/* All that a step of a rank is; false: comm_fail has been told. */
+static bool run_all(struct rank *r)
 {
 	struct runtime *rt = r->rt;
 
@@ -490,10 +386,14 @@ static void run_step(struct rank *r)
 	r->mb = 0;
 	r->first = true;
 	begin_once(r);
-	if (ok)
-		run_prog(r, rt->prog[EPILOGUE]);
-	comm_pulse(rt->comm, r->no, NULL, 0, -1, 0);
-	comm_done(rt->comm);
+	return ok && run_prog(r, rt->prog[EPILOGUE]);
+}
+
+static void run_step(struct rank *r)
+{
+	on(r)->step(r, run_all);
+	comm_pulse(r->rt->comm, r->no, NULL, 0, -1, 0);
+	comm_done(r->rt->comm);
 }
 
 static void *rank_main(void *arg)

@@ -195,7 +195,13 @@ struct letter {
 };
 struct channel;
 /* out NULL: a rank that sends to itself. in: so many buffers of so many bytes. */
-struct channel *channel_open(struct comm *c, int64_t from, int64_t to, int buffers, int64_t bytes, char *out, char *in);
+struct channel_ends {
+	int64_t from, to; /* ranks */
+	int buffers;
+	int64_t bytes;
+	char *out, *in;
+};
+struct channel *channel_open(struct comm *c, const struct channel_ends *e);
 void channel_close(struct channel *ch);
 void channel_await(struct channel *ch, bool open); /* the receiver: from now on messages may come, no more */
 char *channel_room(struct channel *ch, const struct letter *l); /* to write the next message to; NULL: broken */
@@ -218,7 +224,7 @@ struct loc {
 	bool rows; /* in rows of the chunk's own */
 };
 
-enum icode { I_KERNEL, I_EINSUM, I_ATTENTION, I_COPY, I_COMM, I_REPEAT, I_INPUT, I_REPORT, I_ITER };
+enum icode { I_KERNEL, I_EINSUM, I_ATTENTION, I_COPY, I_COMM, I_REPEAT, I_INPUT, I_REPORT, I_ITER, I_WAIT };
 enum mode { MODE_COPY, MODE_ADD, MODE_FILL }; /* add: copy in the first microbatch; fill: on ranks with a coordinate */
 
 /* A copy between two layouts, by the names of dims. n: the extents of dims d as split by on. */
@@ -285,9 +291,8 @@ struct instr {
 	bool ahead;         /* carries out what the next iteration will want */
 	int64_t where;      /* of prologue and epilogue: on stages that run one of these places; 0: all */
 	struct loc *at;     /* operands, then results */
-	const struct kernel_sig *sig;
-	ptc_kernel *fn;
-	int64_t *size, joined; /* bytes of each result, of all that are joined; 0: they can't be */
+	void *own;          /* of a kernel: what the backend needs */
+	bool async;         /* a collective that the backend may only begin: I_WAIT ends it */
 	int no;             /* of a kernel: which; of what sends: its row of counters */
 	int group;          /* of a collective */
 	int64_t patience;   /* ms after which others may wonder, at the pace of a very slow machine */
@@ -308,6 +313,7 @@ struct kernels {
 	void *lib;
 	struct kernel_sig *sig;
 	ptc_kernel **fn;
+	const struct op **op;      /* of each */
 	int n;
 };
 bool kernels_load(struct arena *mem, const struct module *m, struct kernels *k, struct diag *d);
@@ -356,6 +362,7 @@ struct rank {
 	struct group *group[64];  /* by rt->groups; NULL: it is in none */
 	int place[64];            /* which member of it */
 	double scores;            /* that attention has met since the runtime was opened */
+	void *own;                /* the backend's */
 	pthread_t thread;
 	bool started;
 };
@@ -385,6 +392,8 @@ struct runtime {
 	int64_t nrank;
 	struct rank *rank;
 	struct comm *comm;
+	const struct backend *backend;
+	void *own;                 /* the backend's */
 	struct kernels kernels;
 	struct prog *prog[NSECTION]; /* by place */
 	struct regions *regions;

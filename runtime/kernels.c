@@ -231,6 +231,9 @@ bool kernels_load(struct arena *mem, const struct module *m, struct kernels *k, 
 		return false;
 	if (!k->n)
 		return true;
+	k->op = NEWN(mem, const struct op *, k->n);
+	for (int i = 0; i < k->n; i++)
+		k->op[i] = k->sig[i].op;
 	if (!(dir = cache_dir(mem, d)) || !key_of(mem, source, hex, sizeof hex, d))
 		return false;
 	char *base = arena_printf(mem, "%s/%s", dir, hex), *so = arena_printf(mem, "%s.so", base);

@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "ir/eval.h"
 #include "ir/rng.h"
+#include "runtime/backend.h"
 #include "runtime/exec.h"
 
 enum { MAX_RANKS = 4096 };
@@ -226,10 +226,17 @@ static void for_part(struct runtime *rt, const struct buffer *b, struct rank *r,
 {
 	struct part p = part_of(rt, b, r);
 
+	char *at = buffer_at(r, b);
+	int64_t bytes = buffer_bytes(r, b);
+
 	f->b = b;
-	f->mem = buffer_at(r, b);
-	if (f->mem)
+	if (!at || nest_empty(&p.l))
+		return;
+	f->mem = rt->backend->peek(r, at, bytes);
+	if (f->mem) {
 		each(&p, fn, f);
+		rt->backend->poke(r, at, f->mem, bytes, !f->out);
+	}
 }
 
 void rt_set(struct runtime *r, const char *buffer, const double *x)
@@ -275,7 +282,7 @@ static bool is_first(const struct runtime *rt, const struct buffer *b, const str
 	return true;
 }
 
-static const struct rank *first_copy(const struct runtime *rt, const struct buffer *b, const struct rank *r)
+static struct rank *first_copy(struct runtime *rt, const struct buffer *b, struct rank *r)
 {
 	uint32_t split = sharding_axes(&b->store, b->nd);
 
@@ -306,6 +313,21 @@ void init_first(struct rank *r)
 	}
 }
 
+static void copy_buffer(struct rank *from, struct rank *to, const struct buffer *b)
+{
+	const struct backend *on = to->rt->backend;
+	int64_t bytes = buffer_bytes(to, b);
+	char *src = buffer_at(from, b), *dst = buffer_at(to, b);
+	void *seen = on->peek(from, src, bytes), *mine = seen ? on->peek(to, dst, bytes) : NULL;
+
+	if (mine) {
+		memcpy(mine, seen, (size_t)bytes);
+		on->poke(to, dst, mine, bytes, true);
+	}
+	if (seen)
+		on->poke(from, src, seen, bytes, false);
+}
+
 void init_copies(struct rank *r)
 {
 	struct runtime *rt = r->rt;
@@ -315,7 +337,7 @@ void init_copies(struct rank *r)
 
 		if (b->off < 0 || b->init == INIT_ZEROS || is_first(rt, b, r) || !buffer_at(r, b))
 			continue;
-		memcpy(buffer_at(r, b), buffer_at(first_copy(rt, b, r), b), (size_t)buffer_bytes(r, b));
+		copy_buffer(first_copy(rt, b, r), r, b);
 	}
 }
 
@@ -361,27 +383,7 @@ static void find_rank(struct runtime *rt, struct rank *r)
 
 static bool make_rank(struct runtime *rt, struct rank *r, struct diag *d)
 {
-	size_t bytes = rank_bytes(r);
-
-	r->arena = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (r->arena == MAP_FAILED) {
-		r->arena = NULL;
-		return diag_error(d, nowhere, "no memory for rank %lld: %zu bytes: %s", (long long)r->no, bytes, strerror(errno));
-	}
-	if (bytes >= 4 << 20)
-		madvise(r->arena, bytes, MADV_HUGEPAGE);
-	if (rt->m->host) {
-		r->host = mmap(NULL, (size_t)rt->m->host, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (r->host == MAP_FAILED) {
-			r->host = NULL;
-			return diag_error(d, nowhere, "no memory for what rank %lld has on the host: %lld bytes: %s",
-					  (long long)r->no, (long long)rt->m->host, strerror(errno));
-		}
-	}
-	if (rt->threads > 1 && !(r->team = team_open(rt->threads)))
-		return diag_error(d, nowhere, "the threads of rank %lld can't be made", (long long)r->no);
-	r->gemm = gemm_team(rt->m->workspace > 0 ? rt->m->workspace : INT64_C(256) << 20, r->team);
-	return r->gemm || diag_error(d, nowhere, "oneDNN can't be used");
+	return rt->backend->rank_open(r, rank_bytes(r), d);
 }
 
 /* Cores that we may use; PTC_THREADS: fewer or more, in all. */
@@ -425,7 +427,7 @@ static bool make_all(struct runtime *rt, struct diag *d)
 		return diag_error(d, nowhere, "no memory for communication");
 	if (rt->m->form != PLANNED)
 		return diag_error(d, nowhere, "only a plan can be run: this module is %s", form_name[rt->m->form]);
-	if (!lay_out(rt, d) || !make_inputs(rt, d) || !kernels_load(rt->mem, rt->m, &rt->kernels, d) || !program_build(rt, d))
+	if (!lay_out(rt, d) || !make_inputs(rt, d) || !rt->backend->load(rt, d) || !program_build(rt, d))
 		return false;
 	for (int64_t i = 0; i < rt->nrank; i++) {
 		rt->rank[i].no = i;
@@ -435,10 +437,14 @@ static bool make_all(struct runtime *rt, struct diag *d)
 	}
 	if (!make_groups(rt, d) || !actions_open(rt, d))
 		return false;
-	return threads_start(rt, d) && threads_run(rt, init_first) && threads_run(rt, init_copies);
+	if (!threads_start(rt, d) || !threads_run(rt, init_first) || !threads_run(rt, init_copies))
+		return false;
+	struct span at = nowhere;
+
+	return !comm_failed(rt->comm) || diag_error(d, at, "%s", comm_error(rt->comm, &at));
 }
 
-struct runtime *rt_open(struct module *m, uint64_t seed, struct diag *d)
+struct runtime *rt_open_on(const struct backend *backend, struct module *m, uint64_t seed, struct diag *d)
 {
 	struct arena *mem = arena_new();
 	struct runtime *rt = NEW(mem, struct runtime);
@@ -446,6 +452,7 @@ struct runtime *rt_open(struct module *m, uint64_t seed, struct diag *d)
 	rt->mem = mem;
 	rt->m = m;
 	rt->seed = seed;
+	rt->backend = backend;
 	pthread_mutex_init(&rt->lock, NULL);
 	pthread_cond_init(&rt->go, NULL);
 	pthread_cond_init(&rt->ended, NULL);
@@ -455,23 +462,23 @@ struct runtime *rt_open(struct module *m, uint64_t seed, struct diag *d)
 	return NULL;
 }
 
+struct runtime *rt_open(struct module *m, uint64_t seed, struct diag *d)
+{
+	return rt_open_on(&cpu_backend, m, seed, d);
+}
+
 void rt_close(struct runtime *r)
 {
 	if (!r)
 		return;
 	threads_stop(r);
-	for (int64_t i = 0; r->rank && i < r->nrank; i++) {
-		gemm_close(r->rank[i].gemm);
-		team_close(r->rank[i].team);
-		if (r->rank[i].arena)
-			munmap(r->rank[i].arena, rank_bytes(&r->rank[i]));
-		if (r->rank[i].host)
-			munmap(r->rank[i].host, (size_t)r->m->host);
-	}
+	for (int64_t i = 0; r->rank && i < r->nrank; i++)
+		if (r->rank[i].rt)
+			r->backend->rank_close(&r->rank[i], rank_bytes(&r->rank[i]));
 	for (uint32_t i = 0; i < r->inputs.n; i++)
 		free(r->inputs.at[i]->x);
 	actions_close(r);
-	kernels_close(&r->kernels);
+	r->backend->unload(r);
 	comm_close(r->comm);
 	pthread_mutex_destroy(&r->lock);
 	pthread_cond_destroy(&r->go);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "ir/eval.h"
+#include "runtime/backend.h"
 #include "runtime/place.h"
 
 struct lowering {
@@ -14,6 +15,7 @@ struct lowering {
 	int kernel;  /* the next one's number in kernels.sig */
 	bool eval;
 	bool eager;  /* test only: PTC_TEST_EAGER carries out at the start what may be waited for later */
+	bool starts; /* so does the backend, or begins it there */
 	int64_t where;
 };
 
@@ -322,7 +324,8 @@ static bool emit_comm(struct lowering *l, const struct op *op, struct loc *at)
 	i->at = at;
 	i->group = group_kind(l->rt, axes_bits(&op->at.axes), group_where(l, op));
 	i->no = (int)l->rt->comms.n;
-	i->ahead = l->eager && HAS(op, ahead);
+	i->async = !l->eager && HAS(op, async) && op->at.async && l->starts;
+	i->ahead = l->starts && HAS(op, ahead);
 	PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
 	return true;
 }
@@ -340,11 +343,21 @@ static bool lower_comm(struct lowering *l, const struct op *op)
 		return odd(l, op, "it has no axes");
 	if (op->code == OP_SHARD || op->code == OP_TO_PARTIAL)
 		return lower_cut(l, op, at);
-	return (HAS(op, async) && op->at.async && !l->eager) || emit_comm(l, op, at);
+	return (HAS(op, async) && op->at.async && !l->starts) || emit_comm(l, op, at);
 }
 
-/* A collective that was started is carried out here: a rank never blocks at the start, and all wait
- * in one order. */
+static bool emit_wait(struct lowering *l, const struct op *start)
+{
+	int no = 0;
+
+	while (no < (int)l->rt->comms.n && l->rt->comms.at[no].op != start)
+		no++;
+	emit(l, I_WAIT, start)->no = no;
+	return no < (int)l->rt->comms.n || odd(l, start, "it is waited for before it is started");
+}
+
+/* Where the backend begins nothing, a collective that was started is carried out here: a rank never blocks at the
+ * start, and all wait in one order. */
 static bool lower_wait(struct lowering *l, const struct op *op)
 {
 	const struct op *start = op->in[0]->def;
@@ -355,29 +368,13 @@ static bool lower_wait(struct lowering *l, const struct op *op)
 	for (uint32_t k = 0; k < op->nin; k++)
 		if (op->in[k] != start->out[k] || !covers(op->in[k], op->out[k]))
 			return odd(l, op, "it does not fit what was started");
-	at = l->eager ? NULL : locs(l, start);
-	return l->eager || (at && emit_comm(l, start, at));
+	if (l->starts)
+		return l->eager || emit_wait(l, start);
+	at = locs(l, start);
+	return at && emit_comm(l, start, at);
 }
 
 /* -- compute -- */
-
-/* Results that parts of a kernel make each: float32 or int, so that nothing is rounded twice. */
-static void join_sizes(struct lowering *l, struct instr *i)
-{
-	const struct op *op = i->op;
-	bool exact = true;
-
-	i->size = NEWN(l->rt->mem, int64_t, op->nout + 1);
-	for (uint32_t k = 0; k < op->nout; k++) {
-		i->size[k] = (local_bytes(l->m, op->out[k]) + 63) / 64 * 64;
-		if (k < 64 && ((i->sig->sums | i->sig->maxes) >> k & 1)) {
-			exact &= op->out[k]->dt == F32 || op->out[k]->dt == INT;
-			i->joined += i->size[k];
-		}
-	}
-	if (!exact)
-		i->joined = 0;
-}
 
 static bool lower_kernel(struct lowering *l, const struct op *op)
 {
@@ -391,17 +388,14 @@ static bool lower_kernel(struct lowering *l, const struct op *op)
 	for (int n = 0; n < k->n; n++) {
 		int no = (l->kernel + n) % k->n;
 
-		if (k->sig[no].op != op)
+		if (k->op[no] != op)
 			continue;
 		struct instr *i = emit(l, I_KERNEL, op);
 
 		i->at = at;
-		i->sig = &k->sig[no];
-		i->fn = k->fn[no];
 		i->no = no;
-		join_sizes(l, i);
 		l->kernel = no + 1;
-		return true;
+		return l->rt->backend->prepare(l->rt, i, l->d);
 	}
 	return odd(l, op, "no code was made for it");
 }
@@ -905,6 +899,8 @@ bool program_build(struct runtime *rt, struct diag *d)
 {
 	struct lowering l = { .rt = rt, .m = rt->m, .d = d, .placing = { .m = rt->m, .r = rt->regions, .d = d },
 			      .eager = is_eager() };
+
+	l.starts = l.eager || rt->backend->starts;
 
 	for (int i = 0; i < NSECTION; i++)
 		rt->prog[i] = NEWN(rt->mem, struct prog, 2 * rt->m->pipe.loops.n + 1);

@@ -23,7 +23,9 @@ int run_plan(struct module *m, const struct run_options *opt, struct diag *d);
 
 /* -- for `ptc check` and tests: the same executor, step by step -- */
 struct runtime;
-struct runtime *rt_open(struct module *m, uint64_t seed, struct diag *d); /* kernels compiled, arenas made, buffers initialised */
+struct backend; /* backend.h */
+struct runtime *rt_open_on(const struct backend *backend, struct module *m, uint64_t seed, struct diag *d);
+struct runtime *rt_open(struct module *m, uint64_t seed, struct diag *d); /* on the processor: kernels compiled, arenas made, buffers initialised */
 void rt_close(struct runtime *r);
 void rt_set(struct runtime *r, const char *buffer, const double *x); /* logical tensor, row-major as declared; inputs: the whole batch */
 void rt_get(struct runtime *r, const char *buffer, double *x);       /* joined from the ranks */

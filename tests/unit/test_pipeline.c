@@ -155,7 +155,7 @@ static const char *talk(struct talk *t, int n, int64_t wrong_mb, bool listens)
 	struct span at;
 
 	*t = (struct talk){ .c = comm_open(2, 60), .wrong_mb = wrong_mb, .n = n };
-	t->ch = channel_open(t->c, 0, 1, 2, 8, out, in);
+	t->ch = channel_open(t->c, &(struct channel_ends){ 0, 1, 2, 8, out, in });
 	comm_begin(t->c);
 	pthread_create(&a, NULL, talk_from, t);
 	if (listens)

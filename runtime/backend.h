@@ -1,0 +1,62 @@
+/* runtime/backend.h - what carries out the instructions of a rank: here the processor (cpu.c), in cuda/ a GPU.
+ *
+ * The program (program.c) and the flow of control (exec.c, actions.c) are the same for all. A backend may run behind:
+ * a leaf only has to put its work in order, until `step` returns. Addresses are those of rank_at: in the arena of
+ * the rank, wherever that is, or in host memory. Leaves that return false, or nothing, tell comm_fail what went wrong. */
+#ifndef PTC_RUNTIME_BACKEND_H
+#define PTC_RUNTIME_BACKEND_H
+#include "runtime/internal.h"
+
+struct backend {
+	const char *name;
+	bool starts; /* collectives that are waited for later begin where the plan says, not where they are waited for */
+
+	/* The libraries, and the code of the kernels: sets rt->kernels.op and n. */
+	bool (*load)(struct runtime *rt, struct diag *d);
+	void (*unload)(struct runtime *rt); /* after the ranks are closed; also if it was never loaded */
+	/* Of a kernel, when the program is built: kernel number i->no. Sets i->own. */
+	bool (*prepare)(struct runtime *rt, struct instr *i, struct diag *d);
+
+	/* r->arena, zeroed, and r->host; from the caller's thread. Closed also when it was not opened. */
+	bool (*rank_open)(struct rank *r, size_t bytes, struct diag *d);
+	void (*rank_close)(struct rank *r, size_t bytes);
+	/* Calls run(r), in the rank's own thread, and ends what that has begun. */
+	void (*step)(struct rank *r, bool (*run)(struct rank *));
+
+	bool (*kernel)(struct rank *r, const struct instr *i);
+	bool (*einsum)(struct rank *r, const struct instr *i, const struct contraction *x, const void *a, const void *b, void *c);
+	bool (*attention)(struct rank *r, const struct instr *i);
+	bool (*comm)(struct rank *r, const struct instr *i); /* with `starts`, it is only begun where i->async */
+	bool (*wait)(struct rank *r, const struct instr *i); /* for what `comm` has begun */
+	void (*copy)(struct rank *r, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src);
+	void (*add)(struct rank *r, const struct nest *l, enum dtype dt, void *dst, const void *src); /* dst += src */
+	void (*fill)(struct rank *r, const struct nest *l, enum dtype dt, void *dst, double x);
+	void *(*scratch)(struct rank *r, const struct op *op, int slot, int64_t bytes); /* 64-byte aligned; NULL: failed */
+	bool (*input)(struct rank *r, const struct instr *i, char *to);
+	bool (*report)(struct rank *r, const struct instr *i, const char *from);
+	bool (*count)(struct rank *r, const struct instr *i, char *to, int32_t x); /* one int */
+
+	/* Messages: as channel_* in internal.h. move: bytes within the rank. */
+	struct channel *(*channel_open)(struct runtime *rt, const struct channel_ends *e);
+	void (*channel_close)(struct channel *ch);
+	void (*channel_await)(struct channel *ch, bool open);
+	char *(*channel_room)(struct channel *ch, const struct letter *l);
+	void (*channel_send)(struct channel *ch);
+	bool (*channel_flush)(struct channel *ch);
+	const char *(*channel_take)(struct channel *ch, const struct letter *l);
+	void (*channel_done)(struct channel *ch);
+	void (*move)(struct rank *r, void *dst, const void *src, int64_t bytes);
+
+	/* Bytes of a rank as the host may see and change them, between steps, from any thread. */
+	void *(*peek)(struct rank *r, void *at, int64_t bytes); /* NULL: failed */
+	void (*poke)(struct rank *r, void *at, void *seen, int64_t bytes, bool changed); /* the end of a peek */
+};
+
+extern const struct backend cpu_backend;
+
+/* -- exec.c, for backends -- */
+bool rank_broken(struct rank *r, const struct op *op, const char *why); /* false */
+void rank_input(struct rank *r, const struct instr *i, char *to);       /* packs its part of the batch, on the host */
+void rank_report(struct rank *r, const struct instr *i, const void *x); /* sets what is reported; x: on the host */
+
+#endif
