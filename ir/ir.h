@@ -458,6 +458,8 @@ struct trips pipe_trips(const struct module *m, dimid d, int g);   /* iterations
 int64_t pipe_rows(const struct module *m, dimid d, int stage);     /* iterations on a stage */
 int64_t pipe_row(const struct module *m, dimid d, int g);          /* of them, those before chunk g's */
 struct extent pipe_extent(const struct module *m, dimid d, int stage);
+/* Rows of v that a stage has over those of the stage with most, which is what the type of v says; else 1. */
+double pipe_share(const struct module *m, const struct value *v, int stage);
 int pipe_chunk_of(const struct module *m, dimid d, int64_t index);
 int64_t pipe_position(const struct module *m, dimid d, int64_t index);
 int64_t pipe_index(const struct module *m, dimid d, int64_t position);

@@ -107,6 +107,15 @@ struct extent pipe_extent(const struct module *m, dimid d, int stage)
 	return e;
 }
 
+double pipe_share(const struct module *m, const struct value *v, int stage)
+{
+	if (!v->nd || !is_staged(m, v->d[0]) || v->sh.on[0].n != 1)
+		return 1;
+	int64_t cap = cap_of(m, v->d[0], &v->sh.on[0]);
+
+	return cap ? (double)pipe_rows(m, v->d[0], stage) / (double)cap : 1;
+}
+
 int pipe_chunk_of(const struct module *m, dimid d, int64_t index)
 {
 	int64_t at = chain_start(m, loop_no(m, d)) + index;

@@ -340,14 +340,10 @@ static double stacked_times(const struct rows *r, const struct module *m, const 
 	return times;
 }
 
-/* Of what a rank of the longest stage sends, the part of this one: rows along a dim that is cut into stages. */
+/* Of what a rank of the longest stage sends, the part of this one. */
 static double stage_share(const struct rows *r, const struct module *m, const struct op *op)
 {
-	const struct value *v = op->in[0];
-
-	if (r->stage < 0 || !v->nd || !is_staged(m, v->d[0]) || v->sh.on[0].n != 1)
-		return 1;
-	return (double)pipe_rows(m, v->d[0], r->stage) / (double)cap_of(m, v->d[0], &v->sh.on[0]);
+	return r->stage < 0 ? 1 : pipe_share(m, op->in[0], r->stage);
 }
 
 static const char *link_name(const struct module *m, uint32_t axes)

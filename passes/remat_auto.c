@@ -65,23 +65,32 @@ static void describe(struct job *j, uint32_t i)
 	t->may_keep = fits && opinfo[op->code].class != C_LEAF && (t->read || !is_light(p, op));
 }
 
-static int64_t in_flight(const struct module *m)
+/* Rows of a stack that a rank holds at once: on the stage with most, as many chunks of the loop as the
+ * schedule has in flight there. Of a loop that is not cut, all rows for each microbatch between forward and
+ * backward. */
+static double rows_held(const struct module *m, dimid d)
 {
+	struct schedule s = pipe_schedule(m);
+	double most = 0;
+
 	if (pipe_axis(m) < 0)
-		return 1;
-	return m->pipe.order == SCHED_GPIPE || m->micro < pipe_stages(m) ? m->micro : pipe_stages(m);
+		return (double)dim_size(m, d);
+	for (int stage = 0; stage < s.p; stage++) {
+		double rows = is_staged(m, d) ? (double)pipe_rows(m, d, stage) : (double)dim_size(m, d) * s.v;
+		double held = rows / s.v * schedule_inflight(&s, stage);
+
+		most = held > most ? held : most;
+	}
+	return most;
 }
 
 static void open_job(struct job *j)
 {
 	const struct module *m = j->p->m;
 	dimid d = j->p->fwd->at.dim;
-	int64_t rows = dim_size(m, d);
 
-	j->times = (double)rows;
-	for (int s = 0; pipe_axis(m) >= 0 && is_staged(m, d) && s < pipe_stages(m); s++)
-		rows = s == 0 || pipe_rows(m, d, s) > rows ? pipe_rows(m, d, s) : rows;
-	j->stashes = (double)rows * (double)in_flight(m);
+	j->times = (double)dim_size(m, d);
+	j->stashes = rows_held(m, d);
 	list_ops(j);
 	j->trial = NEWN(m->mem, struct trial_op, j->nops + 1);
 	for (uint32_t i = 0; i < j->nops; i++)

@@ -42,6 +42,16 @@ static bool receive(struct rank *r, const struct pipe_step *s)
 	return from;
 }
 
+static void count_send(struct rank *r, const struct pipe_step *s, int region)
+{
+	struct tally *t = &r->sent[r->rt->sends[region]];
+
+	if (pipe_stage(r->rt->m, next_chunk(s)) == r->stage)
+		return; /* it stays on the rank */
+	t->count++;
+	t->bytes += (double)local_bytes(r->rt->m, r->rt->regions->at.at[region].v);
+}
+
 static bool give(struct rank *r, const struct pipe_step *s)
 {
 	struct letter l = { s->phase, s->act.chunk, s->act.mb, s->gives->bytes };
@@ -54,6 +64,7 @@ static bool give(struct rank *r, const struct pipe_step *s)
 
 		b->move(r, to, r->arena + s->slot[no].base, n);
 		to += n;
+		count_send(r, s, no);
 	}
 	if (to)
 		b->channel_send(s->to);

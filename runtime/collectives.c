@@ -194,10 +194,10 @@ static bool axes_last(struct rank *r, const struct op *op, uint32_t k)
 
 void count_comm(struct rank *r, const struct instr *i)
 {
-	if (r->no)
-		return;
-	r->rt->comms.at[i->no].count++;
-	r->rt->comms.at[i->no].bytes += comm_bytes(r->rt->m, i->op);
+	const struct module *m = r->rt->m;
+
+	r->sent[i->no].count++;
+	r->sent[i->no].bytes += comm_bytes(m, i->op) * (r->rt->layouts ? pipe_share(m, i->op->in[0], r->stage) : 1);
 }
 
 static bool carry_out(struct rank *r, const struct op *op, struct group *g, int me, void *const *out)

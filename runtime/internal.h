@@ -293,7 +293,7 @@ struct instr {
 	struct loc *at;     /* operands, then results */
 	void *own;          /* of a kernel: what the backend needs */
 	bool async;         /* a collective that the backend may only begin: I_WAIT ends it */
-	int no;             /* of a kernel: which; of what sends: its row of counters */
+	int no;             /* of a kernel: which; of what sends: its row of rt->senders */
 	int group;          /* of a collective */
 	int64_t patience;   /* ms after which others may wonder, at the pace of a very slow machine */
 	struct move *move;
@@ -333,9 +333,14 @@ struct report {
 	struct span at;
 };
 
-struct comm_count {
+/* What is counted of all that ranks send: a collective, or a value that goes to another stage. */
+struct sender {
 	const struct op *op;
-	double count, bytes; /* of rank 0, since the runtime was opened */
+	const struct value *sent; /* op NULL: this */
+};
+
+struct tally { /* since the runtime was opened */
+	double count, bytes;
 };
 
 struct rank {
@@ -361,6 +366,7 @@ struct rank {
 	struct gemm *gemm;
 	struct group *group[64];  /* by rt->groups; NULL: it is in none */
 	int place[64];            /* which member of it */
+	struct tally *sent;       /* by rt->senders */
 	double scores;            /* that attention has met since the runtime was opened */
 	void *own;                /* the backend's */
 	pthread_t thread;
@@ -401,7 +407,8 @@ struct runtime {
 	VEC(struct channel *) channels;
 	VEC(struct host_input *) inputs;
 	VEC(struct report) reports;
-	VEC(struct comm_count) comms;
+	VEC(struct sender) senders;
+	int *sends;               /* by region: which of the senders; -1: it does not travel */
 	VEC(struct group_kind) groups;
 	int threads;              /* a rank */
 

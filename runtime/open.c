@@ -414,6 +414,21 @@ static bool lay_out(struct runtime *rt, struct diag *d)
 	return true;
 }
 
+/* Counters of all that a rank may send. */
+static void make_tallies(struct runtime *rt)
+{
+	const struct regions *r = rt->regions;
+
+	rt->sends = NEWN(rt->mem, int, r->at.n + 1);
+	for (uint32_t i = 0; i < r->at.n; i++) {
+		rt->sends[i] = r->at.at[i].kind == RG_KEPT ? (int)rt->senders.n : -1;
+		if (r->at.at[i].kind == RG_KEPT)
+			PUSH(rt->mem, &rt->senders, ((struct sender){ .sent = r->at.at[i].v }));
+	}
+	for (int64_t i = 0; i < rt->nrank; i++)
+		rt->rank[i].sent = NEWN(rt->mem, struct tally, rt->senders.n + 1);
+}
+
 static bool make_all(struct runtime *rt, struct diag *d)
 {
 	rt->nrank = module_ranks(rt->m);
@@ -429,6 +444,7 @@ static bool make_all(struct runtime *rt, struct diag *d)
 		return diag_error(d, nowhere, "only a plan can be run: this module is %s", form_name[rt->m->form]);
 	if (!lay_out(rt, d) || !make_inputs(rt, d) || !rt->backend->load(rt, d) || !program_build(rt, d))
 		return false;
+	make_tallies(rt);
 	for (int64_t i = 0; i < rt->nrank; i++) {
 		rt->rank[i].no = i;
 		find_rank(rt, &rt->rank[i]);

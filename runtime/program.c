@@ -323,10 +323,10 @@ static bool emit_comm(struct lowering *l, const struct op *op, struct loc *at)
 
 	i->at = at;
 	i->group = group_kind(l->rt, axes_bits(&op->at.axes), group_where(l, op));
-	i->no = (int)l->rt->comms.n;
+	i->no = (int)l->rt->senders.n;
 	i->async = !l->eager && HAS(op, async) && op->at.async && l->starts;
 	i->ahead = l->starts && HAS(op, ahead);
-	PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
+	PUSH(l->rt->mem, &l->rt->senders, ((struct sender){ .op = op }));
 	return true;
 }
 
@@ -350,10 +350,10 @@ static bool emit_wait(struct lowering *l, const struct op *start)
 {
 	int no = 0;
 
-	while (no < (int)l->rt->comms.n && l->rt->comms.at[no].op != start)
+	while (no < (int)l->rt->senders.n && l->rt->senders.at[no].op != start)
 		no++;
 	emit(l, I_WAIT, start)->no = no;
-	return no < (int)l->rt->comms.n || odd(l, start, "it is waited for before it is started");
+	return no < (int)l->rt->senders.n || odd(l, start, "it is waited for before it is started");
 }
 
 /* Where the backend begins nothing, a collective that was started is carried out here: a rank never blocks at the
@@ -620,9 +620,9 @@ static bool lower_attention(struct lowering *l, const struct op *op)
 		group_kind(l->rt, a->ring, 0);
 	if (a->apart)
 		group_kind(l->rt, a->apart, 0);
-	i->no = (int)l->rt->comms.n;
+	i->no = (int)l->rt->senders.n;
 	if (comm_elements(l->m, op) > 0)
-		PUSH(l->rt->mem, &l->rt->comms, ((struct comm_count){ .op = op }));
+		PUSH(l->rt->mem, &l->rt->senders, ((struct sender){ .op = op }));
 	return true;
 }
 

@@ -87,17 +87,19 @@ struct total {
 	double count, bytes;
 };
 
-static int totals(struct run *x, struct arena *mem, struct total *t)
+static int totals(struct run *x, struct arena *mem, int64_t rank, struct total *t)
 {
+	const struct module *m = x->rt->m;
 	int n = 0;
 
-	for (uint32_t i = 0; i < x->rt->comms.n; i++) {
-		const struct comm_count *c = &x->rt->comms.at[i];
+	for (uint32_t i = 0; i < x->rt->senders.n; i++) {
+		const struct op *op = x->rt->senders.at[i].op;
+		const struct tally *c = &x->rt->rank[rank].sent[i];
 		int k = 0;
-		const char *axis = axes_user_text(mem, x->rt->m, comm_axes(c->op)), *name = comm_name(c->op);
 
 		if (!c->count)
 			continue;
+		const char *axis = axes_user_text(mem, m, op ? comm_axes(op) : 1u << pipe_axis(m)), *name = op ? comm_name(op) : "send";
 		while (k < n && !(streq(t[k].op, name) && streq(t[k].axis, axis)))
 			k++;
 		if (k == n)
@@ -106,6 +108,19 @@ static int totals(struct run *x, struct arena *mem, struct total *t)
 		t[k].bytes += c->bytes / (double)x->steps;
 	}
 	return n;
+}
+
+/* What a rank sent in a step, by op and axis. */
+static void print_comm(struct run *x, struct arena *mem, int64_t rank)
+{
+	struct total *t = NEWN(mem, struct total, x->rt->senders.n + 1);
+	int n = totals(x, mem, rank, t);
+
+	putchar('[');
+	for (int i = 0; i < n; i++)
+		printf("%s{\"op\":\"%s\",\"axis\":\"%s\",\"count\":%.15g,\"bytes\":%.15g}", i ? "," : "", t[i].op, t[i].axis,
+		       t[i].count, t[i].bytes);
+	putchar(']');
 }
 
 static double rate(const struct run *x)
@@ -118,8 +133,6 @@ static double rate(const struct run *x)
 static void print_summary(struct run *x, struct arena *mem)
 {
 	const struct module *m = x->rt->m;
-	struct total *t = NEWN(mem, struct total, x->rt->comms.n + 1);
-	int n = totals(x, mem, t);
 
 	printf("{\"summary\":{\"steps\":%lld,\"loss\":%s,\"tokens_per_s\":%.6g,\"peak_bytes\":[", (long long)x->steps,
 	       number(mem, x->loss, x->has_loss), rate(x));
@@ -129,9 +142,10 @@ static void print_summary(struct run *x, struct arena *mem)
 	for (int64_t i = 0; i < x->rt->nrank; i++)
 		printf("%s%lld", i ? "," : "", (long long)(m->workspace + (x->rt->layouts ? m->pipe.arena.at[x->rt->rank[i].stage] : m->arena)));
 	printf("],\"comm\":[");
-	for (int i = 0; i < n; i++)
-		printf("%s{\"op\":\"%s\",\"axis\":\"%s\",\"count\":%.15g,\"bytes\":%.15g}", i ? "," : "", t[i].op, t[i].axis,
-		       t[i].count, t[i].bytes);
+	for (int64_t i = 0; i < x->rt->nrank; i++) {
+		printf("%s", i ? "," : "");
+		print_comm(x, mem, i);
+	}
 	printf("]}}\n");
 }
 

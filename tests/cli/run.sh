@@ -63,7 +63,7 @@ fi
 if expect "run --json" 0 "$PTC" run $gpt --mesh dp=2,tp=2 --plan all --set vocab=256 --data tests/data/text.txt --steps 3 --json \
 	--save "$TMP/p"; then
 	if jq -es '(map(select(.step != null)) | length) == 3 and (.[-1].summary | .steps == 3 and (.peak_bytes | length) == 4
-		and (.peak_bytes == .predicted_peak_bytes) and (.comm | length) > 0)' "$TMP/out" >/dev/null 2>"$TMP/why"
+		and (.peak_bytes == .predicted_peak_bytes) and (.comm | length) == 4 and all(.comm[]; length > 0))' "$TMP/out" >/dev/null 2>"$TMP/why"
 	then ok "run --json"; else bad "run --json" "$TMP/out"; fi
 fi
 # --save, --init: the same params again, and another layout goes on from them
