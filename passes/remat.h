@@ -62,6 +62,8 @@ struct front remat_front(struct arena *mem, uint32_t n, const struct trial_op *o
 /* -- remat_auto.c -- */
 /* Sets pair.kept of all pairs, so that their stacks are within a number of bytes a rank if they can be. The
  * bytes that they have then, beside what is kept in any case. *fronts: of each pair, NULL: made here. */
+/* Rows of a loop's stacks that a rank holds at once: of the stage with most. */
+double rows_held(const struct module *m, dimid d);
 int64_t choose_within(struct module *m, struct pair *pairs, uint32_t n, int64_t bytes, struct front **fronts);
 
 /* -- remat_cut.c: the cheapest vertices that part a source from a sink -- */

@@ -65,10 +65,8 @@ static void describe(struct job *j, uint32_t i)
 	t->may_keep = fits && opinfo[op->code].class != C_LEAF && (t->read || !is_light(p, op));
 }
 
-/* Rows of a stack that a rank holds at once: on the stage with most, as many chunks of the loop as the
- * schedule has in flight there. Of a loop that is not cut, all rows for each microbatch between forward and
- * backward. */
-static double rows_held(const struct module *m, dimid d)
+/* As many chunks as the schedule has in flight on a stage; of a loop that is not cut, all rows each time. */
+double rows_held(const struct module *m, dimid d)
 {
 	struct schedule s = pipe_schedule(m);
 	double most = 0;

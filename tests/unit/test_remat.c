@@ -240,11 +240,62 @@ static void no_cut(void **state)
 	arena_free(mem);
 }
 
+/* The most rows of stacks between F and the end of backward on a stage, by its list of actions. */
+static double count_rows(struct arena *mem, const struct module *m, dimid d)
+{
+	struct schedule s = pipe_schedule(m);
+	struct actions *list = schedule_expand(mem, &s);
+	double most = 0;
+
+	for (int stage = 0; stage < s.p; stage++) {
+		double now = 0;
+
+		for (uint32_t i = 0; i < list[stage].n; i++) {
+			const struct action *a = &list[stage].at[i];
+			struct trips t = pipe_trips(m, d, a->chunk);
+
+			if (a->kind != ACT_I)
+				now += (double)(t.hi - t.lo) * (a->kind == ACT_F ? 1 : -1);
+			most = now > most ? now : most;
+		}
+	}
+	return most;
+}
+
+static void rows_are_those_of_the_schedule(void **state)
+{
+	static const struct {
+		enum schedule_kind kind;
+		int stages, chunks, micro;
+	} cases[] = { { SCHED_GPIPE, 3, 1, 5 }, { SCHED_1F1B, 4, 1, 8 }, { SCHED_1F1B, 4, 1, 2 },
+		      { SCHED_INTERLEAVED, 2, 2, 8 }, { SCHED_INTERLEAVED, 4, 2, 8 }, { SCHED_ZB_H1, 4, 1, 8 },
+		      { SCHED_ZB_H2, 3, 1, 9 }, { SCHED_ZB_V, 4, 2, 8 } };
+
+	(void)state;
+	for (size_t i = 0; i < LEN(cases); i++) {
+		struct arena *mem = arena_new();
+		struct sources src = { 0 };
+		struct module *m = module_new(mem, &src);
+		int chunks = cases[i].stages * cases[i].chunks;
+		dimid d = module_dim(m, "layers", 3 * chunks, (struct span){ 0 });
+
+		PUSH(mem, &m->mesh, ((struct user_axis){ .name = "pp", .size = cases[i].stages }));
+		PUSH(mem, &m->axes, ((struct axis){ .name = "pp", .size = cases[i].stages }));
+		m->pipe = (struct pipe){ .order = cases[i].kind, .chunks = cases[i].chunks };
+		m->micro = cases[i].micro;
+		PUSH(mem, &m->pipe.loops, d);
+		for (int g = 1; g <= chunks; g++)
+			PUSH(mem, &m->pipe.end, 3 * g);
+		assert_true(rows_held(m, d) == count_rows(mem, m, d));
+		arena_free(mem);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(front_is_exact), cmocka_unit_test(large_front_is_sound),
-		cmocka_unit_test(cut_is_least), cmocka_unit_test(no_cut),
+		cmocka_unit_test(cut_is_least), cmocka_unit_test(no_cut), cmocka_unit_test(rows_are_those_of_the_schedule),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
