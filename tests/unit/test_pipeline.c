@@ -14,52 +14,7 @@
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "runtime/internal.h"
-
-/* -- allocations are counted; the sanitizers have allocators of their own -- */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static int64_t count_allocations(bool begin)
-{
-	(void)begin;
-	return 0;
-}
-#else
-void *__libc_malloc(size_t);
-void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t);
-static _Atomic bool counting;
-static _Atomic int64_t allocations;
-
-static void note_allocation(void)
-{
-	if (atomic_load(&counting))
-		atomic_fetch_add(&allocations, 1);
-}
-
-void *malloc(size_t n)
-{
-	note_allocation();
-	return __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-	note_allocation();
-	return __libc_calloc(n, size);
-}
-
-void *realloc(void *p, size_t n)
-{
-	note_allocation();
-	return __libc_realloc(p, n);
-}
-
-static int64_t count_allocations(bool begin)
-{
-	atomic_store(&counting, begin);
-	return atomic_exchange(&allocations, 0);
-}
-#endif
+#include "tests/unit/allocations.h"
 
 /* -- packing -- */
 
@@ -372,9 +327,12 @@ static void a_step_allocates_nothing(void **state)
 
 		start(&j, cases[i].pipeline, cases[i].mesh, cases[i].sets);
 		step(&j, 0);
+		int64_t pages = pages_of_data();
+
 		count_allocations(true);
 		step(&j, 1);
 		assert_int_equal(count_allocations(false), 0);
+		assert_int_equal(pages_of_data(), pages);
 		stop(&j);
 	}
 }
