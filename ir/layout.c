@@ -10,7 +10,6 @@ struct laying {
 	int stage;
 	int64_t ticks;                /* of an action */
 	const int64_t *i_of, *w_of;   /* by action: where the halves of its backward are */
-	VEC(struct packed *) pieces;
 	VEC(int64_t *) bases;         /* where the offset of each piece is wanted */
 };
 
@@ -65,19 +64,23 @@ static int64_t last_tick(const struct laying *l)
 	return begin_of(l, l->to->acts.n);
 }
 
-static void want(struct laying *l, int64_t *base, int64_t bytes, int64_t start, int64_t end)
+static void want(struct laying *l, int64_t *base, struct laid what, int64_t bytes, int64_t start, int64_t end)
 {
-	struct packed *x = NEW(l->mem, struct packed);
+	struct laid *x = NEW(l->mem, struct laid);
 
-	*x = (struct packed){ .bytes = round_up(bytes), .start = start, .end = end };
-	PUSH(l->mem, &l->pieces, x);
+	*x = what;
+	x->p = (struct packed){ .bytes = round_up(bytes), .start = start, .end = end };
+	PUSH(l->mem, &l->to->pieces, x);
 	PUSH(l->mem, &l->bases, base);
 }
 
-static void want_region(struct laying *l, struct slot *s, const struct region *x, int64_t rows, int64_t start, int64_t end)
+/* s is a slot of region no. */
+static void want_region(struct laying *l, struct slot *s, int no, int64_t rows, int64_t start, int64_t end)
 {
+	const struct region *x = &l->r->at.at[no];
+
 	s->rows = x->dim == NODIM ? 1 : rows;
-	want(l, &s->base, x->bytes * s->rows, start, end);
+	want(l, &s->base, (struct laid){ .region = no, .channel = -1 }, x->bytes * s->rows, start, end);
 }
 
 /* Of each action, by number: the one that ends with this half of backward of the same chunk and microbatch. */
@@ -142,7 +145,7 @@ static void lay_kept(struct laying *l, int no, int64_t a)
 		if (runs(l, a, x->until_w, p))
 			end = later(end, place_tick(l, l->w_of[a], p));
 	}
-	want_region(l, &l->to->act[a][no], x, 1, start, end);
+	want_region(l, &l->to->act[a][no], no, 1, start, end);
 }
 
 static int64_t trips_of(const struct laying *l, const struct region *x, int g)
@@ -173,9 +176,9 @@ static void lay_action(struct laying *l, int64_t a)
 		if (here && x->kind == RG_KEPT)
 			lay_kept(l, (int)i, a);
 		else if (here && x->kind == RG_WORK && pipe_runs(l->m, act->chunk, x->place))
-			want_region(l, s, x, 1, place_tick(l, a, x->place), place_tick(l, a, x->place));
+			want_region(l, s, (int)i, 1, place_tick(l, a, x->place), place_tick(l, a, x->place));
 		else if (here && x->kind == RG_STASH && pipe_runs(l->m, act->chunk, x->place))
-			want_region(l, s, x, trips_of(l, x, act->chunk), place_tick(l, a, x->place),
+			want_region(l, s, (int)i, trips_of(l, x, act->chunk), place_tick(l, a, x->place),
 				    place_tick(l, stash_end(l, x, a), x->place));
 	}
 }
@@ -189,9 +192,9 @@ static void lay_once(struct laying *l)
 		struct slot *s = &l->to->once[i];
 
 		if (x->kind == RG_STEP && (!x->where || (x->where & places)))
-			want_region(l, s, x, x->dim == NODIM ? 1 : pipe_rows(l->m, x->dim, l->stage), 0, end);
+			want_region(l, s, (int)i, x->dim == NODIM ? 1 : pipe_rows(l->m, x->dim, l->stage), 0, end);
 		else if (x->kind == RG_ONCE)
-			want_region(l, s, x, 1, x->phase == PROLOGUE ? 0 : end, x->phase == PROLOGUE ? 0 : end);
+			want_region(l, s, (int)i, 1, x->phase == PROLOGUE ? 0 : end, x->phase == PROLOGUE ? 0 : end);
 	}
 }
 
@@ -271,10 +274,10 @@ static void lay_channels(struct laying *l)
 		if (c->to == l->stage) {
 			if (c->from == c->to)
 				c->buffers = own_buffers(l, c);
-			want(l, &c->in, c->bytes * c->buffers, 1, last_tick(l) - 1);
+			want(l, &c->in, (struct laid){ .region = -1, .channel = (int)i }, c->bytes * c->buffers, 1, last_tick(l) - 1);
 		}
 		if (c->from == l->stage && c->to != l->stage)
-			want(l, &c->out, c->bytes, 1, last_tick(l) - 1);
+			want(l, &c->out, (struct laid){ .region = -1, .channel = (int)i }, c->bytes, 1, last_tick(l) - 1);
 	}
 }
 
@@ -334,10 +337,15 @@ static void lay_stage(struct laying *l)
 	lay_channels(l);
 	for (uint32_t a = 0; a < to->acts.n; a++)
 		lay_action(l, a);
-	to->arena = pack_tight(l->mem, l->pieces.at, l->pieces.n, last_tick(l));
-	to->live = most_live(l->mem, l->pieces.at, l->pieces.n, last_tick(l));
-	for (uint32_t i = 0; i < l->pieces.n; i++)
-		*l->bases.at[i] = l->pieces.at[i]->off;
+	struct packed **pieces = NEWN(l->mem, struct packed *, to->pieces.n + 1);
+
+	for (uint32_t i = 0; i < to->pieces.n; i++)
+		pieces[i] = &to->pieces.at[i]->p;
+	to->ticks = last_tick(l);
+	to->arena = pack_tight(l->mem, pieces, to->pieces.n, to->ticks);
+	to->live = most_live(l->mem, pieces, to->pieces.n, to->ticks);
+	for (uint32_t i = 0; i < to->pieces.n; i++)
+		*l->bases.at[i] = to->pieces.at[i]->p.off;
 	inherit_slots(l);
 }
 

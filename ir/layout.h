@@ -25,8 +25,17 @@ struct channel_plan {
 	int64_t out, in; /* offsets in the arenas of from and to; -1: none */
 };
 
+/* A piece of a stage's arena: a region for as long as an action needs it, or the buffers of a channel. */
+struct laid {
+	struct packed p;
+	int region;  /* -1: of a channel */
+	int channel; /* -1: of a region */
+};
+
 struct stage_layout {
 	int64_t arena, live;     /* bytes; the most that is in use at once */
+	VEC(struct laid *) pieces;
+	int64_t ticks;           /* of its timeline: pieces are live in 0..ticks */
 	struct actions acts;
 	struct slot *once;       /* by region: in prologue and epilogue */
 	struct slot **act;       /* by action, then by region */

@@ -20,36 +20,16 @@
  * Lifetimes are intervals of positions in a block. A repeat body is planned first and is then
  * one piece of the enclosing timeline. Of regions that are no workspaces all pieces are live together.
  * Buffers that outlive the step lie below. */
+#include "passes/memory.h"
+
 #include "ir/layout.h"
 #include "passes/passes.h"
-
-/* A value, or the workspace of a repeat's body, on the timeline of a block. */
-struct item {
-	struct packed p;
-	struct value *v;
-	struct block *body;
-	int region;
-};
-
-/* Where a value lives. Aliases share one. */
-struct home {
-	struct value *root; /* NULL: outside this block */
-	struct buffer *buf; /* the storage of a buffer */
-	int64_t def, last;  /* positions */
-	int64_t read;       /* last, but for what is in flight */
-	int64_t flight;     /* last wait for a collective that reads it */
-	int flights;        /* how many of them there are */
-	int carry;          /* -1, or which carried arg this is */
-	bool direct;        /* root lives where it is sent */
-	bool step;          /* live from the first microbatch */
-	bool twice;         /* has two places, used in turn by the iterations */
-};
 
 struct planner {
 	struct module *m;
 	struct diag *d;
-	VEC(struct item *) items;   /* of the block at hand */
-	const struct regions *r;    /* NULL: in a body, which is in one region */
+	struct items items;         /* of the block at hand */
+	struct regions *r;          /* NULL: in a body, which is in one region */
 	int64_t *base;              /* by region: where its values begin, buffers lie below */
 	int64_t forward, backward, end; /* positions: first op of F, last op of B, after all; top block */
 	struct home **bufs;         /* by index in module.bufs */
@@ -626,7 +606,7 @@ static int body_region(const struct planner *p, const struct op *repeat)
 }
 
 /* Of a region that is no workspace all pieces are live together. */
-static void add_item(struct planner *p, struct value *v, struct block *body, int region, int64_t bytes, int64_t start,
+static void add_item(struct planner *p, struct value *v, const struct items *body, int region, int64_t bytes, int64_t start,
 		     int64_t end)
 {
 	struct item *x = NEW(p->m->mem, struct item);
@@ -639,7 +619,7 @@ static void add_item(struct planner *p, struct value *v, struct block *body, int
 		end = p->end;
 	}
 	*x = (struct item){ { .bytes = round_up(bytes), .start = start, .end = end }, v, body, region };
-	PUSH(p->m->mem, &p->items, x);
+	PUSH(p->m->mem, &p->items.list, x);
 }
 
 static void shift_value(struct value *v, int64_t by)
@@ -691,13 +671,14 @@ static bool plan_bodies(struct planner *p, struct block *block)
 
 		if (op->code != OP_REPEAT)
 			continue;
-		struct planner in = { .m = p->m, .d = p->d };
+		struct planner *in = NEW(p->m->mem, struct planner);
 
-		outside_buffers(&in);
-		if (!plan_block(&in, op->body, &bytes))
+		*in = (struct planner){ .m = p->m, .d = p->d };
+		outside_buffers(in);
+		if (!plan_block(in, op->body, &bytes))
 			return false;
 		if (bytes)
-			add_item(p, NULL, op->body, body_region(p, op), bytes, op->mark, op->mark);
+			add_item(p, NULL, &in->items, body_region(p, op), bytes, op->mark, op->mark);
 	}
 	return true;
 }
@@ -730,14 +711,14 @@ static void set_offsets(struct planner *p, struct block *block)
 	for (struct op *op = block->first; op; op = op->next)
 		for (uint32_t i = 0; i < op->nout; i++)
 			op->out[i]->off = -1;
-	for (uint32_t i = 0; i < p->items.n; i++) {
-		const struct item *x = p->items.at[i];
+	for (uint32_t i = 0; i < p->items.list.n; i++) {
+		const struct item *x = p->items.list.at[i];
 		int64_t off = x->p.off + (p->base ? p->base[x->region] : 0);
 
 		if (x->v)
 			x->v->off = off;
 		else
-			shift(x->body, off);
+			shift(x->body->of, off);
 	}
 	for (struct op *op = block->first; op; op = op->next) /* results that took over a place */
 		for (uint32_t i = 0; op->code != OP_READ && !is_alias(p->m, op) && i < op->nout; i++) {
@@ -751,15 +732,15 @@ static void set_offsets(struct planner *p, struct block *block)
 /* Each region by itself; the height of the highest. */
 static int64_t assign(struct planner *p, int64_t n)
 {
-	struct packed **at = NEWN(p->m->mem, struct packed *, p->items.n + 1);
+	struct packed **at = NEWN(p->m->mem, struct packed *, p->items.list.n + 1);
 	int64_t most = 0;
 
 	for (uint32_t r = 0; r < (p->r ? p->r->at.n : 1); r++) {
 		uint32_t count = 0;
 
-		for (uint32_t i = 0; i < p->items.n; i++)
-			if (p->items.at[i]->region == (int)r)
-				at[count++] = &p->items.at[i]->p;
+		for (uint32_t i = 0; i < p->items.list.n; i++)
+			if (p->items.list.at[i]->region == (int)r)
+				at[count++] = &p->items.list.at[i]->p;
 		int64_t height = pack(p->m->mem, at, count, n);
 
 		most = height > most ? height : most;
@@ -771,6 +752,7 @@ static bool plan_block(struct planner *p, struct block *block, int64_t *bytes)
 {
 	int64_t n = survey(p, block);
 
+	p->items.of = block;
 	while (!block->owner && place_writes(p, block)) {
 		for (uint32_t i = 0; i < p->m->bufs.n; i++)
 			p->bufs[i]->last = -1;
@@ -834,31 +816,45 @@ static void plan_buffers(struct planner *p)
 	}
 }
 
+/* Sets offsets. *bytes: of the values, where there is one region. */
+static bool plan_module(struct planner *p, int64_t *bytes)
+{
+	struct module *m = p->m;
+	struct span at;
+	const char *refused = layout_refused(m->mem, m, &at);
+
+	if (refused)
+		return diag_error(p->d, at, "%s", refused);
+	for (struct op *op = m->top.first; op; op = op->next)
+		op->aux = NULL;
+	p->r = regions_of(m->mem, m);
+	p->base = NEWN(m->mem, int64_t, p->r->at.n);
+	outside_buffers(p);
+	plan_buffers(p);
+	return plan_block(p, &m->top, bytes);
+}
+
 bool pass_memory(struct module *m, struct diag *d)
 {
 	struct planner p = { .m = m, .d = d };
 	int64_t bytes;
 
-	struct span at;
-	const char *refused = layout_refused(m->mem, m, &at);
-
-	if (refused)
-		return diag_error(d, at, "%s", refused);
-	for (struct op *op = m->top.first; op; op = op->next)
-		op->aux = NULL;
-	struct regions *r = regions_of(m->mem, m);
-
-	p.r = r;
-	p.base = NEWN(m->mem, int64_t, r->at.n);
-	outside_buffers(&p);
-	plan_buffers(&p);
-	if (!plan_block(&p, &m->top, &bytes))
+	if (!plan_module(&p, &bytes))
 		return false;
 	m->form = PLANNED;
 	if (pipe_axis(m) >= 0)
-		layout_arenas(m, r);
+		layout_arenas(m, p.r);
 	else
 		m->arena = p.base[0] + bytes;
-	m->host = r->host < 0 ? 0 : p.base[r->host];
+	m->host = p.r->host < 0 ? 0 : p.base[p.r->host];
 	return true;
+}
+
+const struct items *memory_items(struct module *m, struct diag *d)
+{
+	struct planner *p = NEW(m->mem, struct planner);
+	int64_t bytes;
+
+	*p = (struct planner){ .m = m, .d = d };
+	return plan_module(p, &bytes) ? &p->items : NULL;
 }

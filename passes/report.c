@@ -1,7 +1,7 @@
 /* passes/report.c - FLOPs, memory and time of a plan. */
 #include "passes/report.h"
 
-#include "ir/layout.h"
+#include "ir/region.h"
 #include "passes/passes.h"
 
 /* -- FLOPs -- */
@@ -50,85 +50,6 @@ struct flops count_flops(const struct module *m)
 
 	add_flops(m, &m->top, 1, 0, &f);
 	return f;
-}
-
-/* -- memory -- */
-
-/* Of rows that a stage has of a tensor that is stored with its longest stage's. */
-static int64_t stage_bytes(const struct module *m, int64_t bytes, int nd, const dimid *d, const struct axes *on, int stage)
-{
-	int64_t cap = nd && is_staged(m, d[0]) && on[0].n == 1 ? cap_of(m, d[0], &on[0]) : 0;
-
-	return cap ? bytes / cap * pipe_rows(m, d[0], stage) : bytes;
-}
-
-static int64_t buffer_bytes(const struct module *m, const struct buffer *b, int stage)
-{
-	int64_t bytes = dtype_bytes(b->dt);
-
-	if (!holds_buffer(m, b, stage))
-		return 0;
-	for (int i = 0; i < b->nd; i++)
-		bytes *= cap_of(m, b->d[i], &b->store.on[i]);
-	return stage_bytes(m, bytes, b->nd, b->d, b->store.on, stage);
-}
-
-static int64_t gradient_bytes(const struct module *m, int stage)
-{
-	int64_t bytes = 0;
-
-	for (const struct op *op = m->top.first; op; op = op->next)
-		for (uint32_t i = 0; i < op->nout; i++) {
-			const struct value *v = op->out[i];
-			bool here = pipe_axis(m) < 0 || !HAS(op, where) || (op->at.where & pipe_places(m, stage));
-
-			if (here && v->name && strncmp(v->name, "d:", 2) == 0)
-				bytes += stage_bytes(m, local_bytes(m, v), v->nd, v->d, v->sh.on, stage);
-		}
-	return bytes;
-}
-
-static void add_channels(struct arena *mem, const struct module *m, struct stage_memory *x)
-{
-	struct regions *r = regions_of(mem, m);
-
-	regions_measure(r, m);
-	struct layouts *l = layouts_of(mem, m, r);
-	for (uint32_t i = 0; i < l->channels.n; i++) {
-		const struct channel_plan *c = &l->channels.at[i];
-
-		x[c->to].comm += c->bytes * c->buffers;
-		x[c->from].comm += c->from == c->to ? 0 : c->bytes;
-	}
-}
-
-struct stage_memory *stage_memories(struct arena *mem, const struct module *m)
-{
-	int stages = pipe_stages(m);
-	struct stage_memory *all = NEWN(mem, struct stage_memory, stages);
-
-	if (pipe_axis(m) >= 0)
-		add_channels(mem, m, all);
-	for (int d = 0; d < stages; d++) {
-		struct stage_memory *x = &all[d];
-		int64_t arena = pipe_axis(m) >= 0 ? m->pipe.arena.at[d] : m->arena;
-
-		x->workspace = m->workspace;
-		x->peak = arena + m->workspace;
-		for (uint32_t i = 0; i < m->bufs.n; i++) {
-			const struct buffer *b = m->bufs.at[i];
-
-			x->params += b->role == B_PARAM || b->role == B_STATE ? buffer_bytes(m, b, d) : 0;
-			x->optimizer += b->role == B_OPT ? buffer_bytes(m, b, d) : 0;
-		}
-		x->grads = gradient_bytes(m, d);
-		x->activations = arena - x->params - x->optimizer - x->grads;
-		if (x->activations < 0) { /* gradients share their place with what is not alive any more */
-			x->grads += x->activations;
-			x->activations = 0;
-		}
-	}
-	return all;
 }
 
 /* -- time -- */

@@ -10,12 +10,6 @@ struct flops { /* of the whole job, a step */
 };
 struct flops count_flops(const struct module *m);
 
-struct stage_memory { /* bytes of a rank */
-	int64_t peak, params, grads, optimizer, activations, workspace;
-	int64_t comm; /* buffers of messages between stages, a part of activations */
-};
-struct stage_memory *stage_memories(struct arena *mem, const struct module *m); /* of a plan, by stage */
-
 struct step_time {
 	struct step_costs costs;
 	struct run run;
