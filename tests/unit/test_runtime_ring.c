@@ -161,9 +161,9 @@ static void what_is_sent(void **state)
 	struct comm_row *rows = comm_table(mem, r->m, &n);
 
 	assert_true(rt_step(r, 0, true, &d));
-	for (uint32_t i = 0; i < r->comms.n; i++)
-		if (opinfo[r->comms.at[i].op->code].class == C_ATTN)
-			bytes[r->comms.at[i].op->code == OP_ATTENTION_GRAD] += r->comms.at[i].bytes;
+	for (uint32_t i = 0; i < r->senders.n; i++)
+		if (r->senders.at[i].op && opinfo[r->senders.at[i].op->code].class == C_ATTN)
+			bytes[r->senders.at[i].op->code == OP_ATTENTION_GRAD] += r->rank[0].sent[i].bytes;
 	assert_true(bytes[0] == kv && bytes[1] == 2 * kv);
 	for (int i = 0; i < n; i++)
 		if (streq(rows[i].name, "ring")) {
