@@ -1,6 +1,8 @@
 /* codegen/codegen.c - the C source of a plan: the prelude, then each different kernel once. */
 #include "codegen/kernel.h"
+#include "math_inc.h"
 #include "prelude_inc.h"
+#include "rows_inc.h"
 
 /* No -ffast-math: it licenses the compiler to drop -inf and NaN. Sums are reordered only where a
  * reduction clause says so, hence no -fassociative-math either. No contraction of products and sums: what
@@ -86,6 +88,8 @@ char *codegen_c(struct arena *mem, const struct module *m, struct kernel_sig **s
 	struct job j = { .mem = mem, .m = m, .d = d, .out = { .mem = mem } };
 
 	text_bytes(&j.out, prelude_inc, sizeof prelude_inc - 1);
+	text_bytes(&j.out, math_inc, sizeof math_inc - 1);
+	text_bytes(&j.out, rows_inc, sizeof rows_inc - 1);
 	if (!all_kernels(&j, &m->top))
 		return NULL;
 	*nsig = (int)j.sigs.n;

@@ -1,7 +1,7 @@
 /* codegen/cuda.h - kernel regions, attention and the moves of a plan as CUDA C.
  *
  * One source a plan; the runtime gives it to NVRTC and caches the result by content. The text is plain CUDA C++ without
- * any header of the toolkit: a prelude (cuda_prelude.c) defines what it uses, twice: for NVRTC, and, under
+ * any header of the toolkit: a prelude (cuda.inc, math.inc, cuda_rows.inc) defines what it uses, twice: for NVRTC, and, under
  * PTC_SOFTGPU, for the host compiler of the software GPU. All kernels are extern "C"; only kernels declare shared memory,
  * and all of it is dynamic, by PTC_DYN_SHARED(type, name); no pointer lies in device memory; tensor cores and
  * asynchronous copies are reached through prelude functions alone; no thread returns before a barrier of its block.
@@ -46,6 +46,7 @@ struct cuda_sig {
  * functions. NULL after an error. */
 char *codegen_cuda(struct arena *mem, const struct module *m, struct cuda_sig **sigs, int *nsig, struct diag *d);
 
-extern const char *const cuda_prelude;
+/* For NVRTC, beside the architecture; no contraction, so that an op yields the same in any kernel. */
+extern const char *const cuda_flags;
 
 #endif

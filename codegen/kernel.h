@@ -89,9 +89,26 @@ struct gen {
 	struct node *path[MAX_KDIM + 1];
 	int serial;           /* names */
 	int split;            /* the kdim that parts of a call share, -1 */
+	bool device;          /* CUDA: roots are stores, reductions and scatters alone */
+	const char *ix;       /* CUDA: type of indices */
+	struct lanes *lanes;  /* what a thread takes at once, where the innermost loop is that; NULL */
 	uint64_t start_used, valid_used;
 	bool failed;
 };
+
+/* A thread takes `n` neighbours of kdim `dim`. What lies together is loaded before their loop (over u), into
+ * arrays; its index there is the first one's. */
+struct lane {
+	const char *name, *from; /* an array, where its elements lie; of random numbers the arguments */
+	enum dtype dt;
+	bool rng;
+	uint32_t mask;           /* kdims that it depends on */
+};
+struct lanes {
+	int dim, n;
+	VEC(struct lane) load, store;
+};
+bool lies_together(const struct gen *g, const struct kval *k); /* along that dim, aligned */
 
 static inline struct kval *kval_of(const struct value *v)
 {
@@ -134,6 +151,13 @@ const char *index_at(struct gen *g, dimid d, const char *position);
 const char *position_of(struct gen *g, dimid d, const char *index);
 const char *load(struct gen *g, enum dtype dt, const char *what);
 const struct env *env_for(struct gen *g, const struct op *op, const struct env *e);
+void put_store(struct text *t, const char *where, enum dtype dt, const char *x);
+const char *grow(struct gen *g, const struct root *r, const char *acc, const char *x);
+const char *zero_of(const struct root *r);
+extern const char *const ctype[NDTYPE];
+const char *literal(struct gen *g, const struct op *op, bool wide);
+uint32_t overridden(const struct gen *g, const struct op *op); /* kdims whose index a view or lookup computes */
+struct node *node_at(struct gen *g, uint32_t loops);            /* the outermost place where all these are open */
 void remember(struct gen *g, struct node *n, struct kval *k, const struct env *e, const char *name);
 const char *rng_args(struct gen *g, const struct op *op, const struct env *e, int without);
 /* The C name of v where the open loops are; statements that compute it are added to them. */

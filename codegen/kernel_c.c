@@ -9,11 +9,11 @@
 
 enum { ROW_LIMIT = 192 * 1024, BLOCK = 2048 };
 
-static const char *const ctype[NDTYPE] = { "float", "bf16", "int32_t", "uint8_t" };
+const char *const ctype[NDTYPE] = { "float", "bf16", "int32_t", "uint8_t" };
 
 /* -- roots -- */
 
-static void put_store(struct text *t, const char *where, enum dtype dt, const char *x)
+void put_store(struct text *t, const char *where, enum dtype dt, const char *x)
 {
 	if (dt == BF16)
 		text_put(t, "%s = st_bf16(%s);\n", where, x);
@@ -21,7 +21,7 @@ static void put_store(struct text *t, const char *where, enum dtype dt, const ch
 		text_put(t, "%s = (%s)(%s);\n", where, ctype[dt], x);
 }
 
-static const char *grow(struct gen *g, const struct root *r, const char *acc, const char *x)
+const char *grow(struct gen *g, const struct root *r, const char *acc, const char *x)
 {
 	if (r->k->v->def->code == OP_RMAX)
 		return SAY(g, "%s = %s > %s ? %s : %s;\n", acc, x, acc, x, acc);
@@ -145,7 +145,7 @@ struct level {
 	bool top, skip;
 };
 
-static const char *zero_of(const struct root *r)
+const char *zero_of(const struct root *r)
 {
 	if (r->k->v->def->code != OP_RMAX)
 		return "0";

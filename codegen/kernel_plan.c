@@ -331,7 +331,7 @@ static bool rng_row(const struct gen *g, const struct kval *k)
 	dimid d = op->at.dims.d[op->at.dims.n - 1];
 	int last = kdim_of(g, d);
 
-	return last >= 0 && !g->m->dims.at[d].zigzag && !(g->loops >> (last + 1)) && k->mask >> last & 1 && g->kd[last].cap <= RNG_ROW &&
+	return !g->device && last >= 0 && !g->m->dims.at[d].zigzag && !(g->loops >> (last + 1)) && k->mask >> last & 1 && g->kd[last].cap <= RNG_ROW &&
 	       g->kd[last].cap >= 16;
 }
 
@@ -373,8 +373,8 @@ static void find_roots(struct gen *g)
 		}
 		for (uint32_t y = 0; y < body->yields.n; y++)
 			stored |= body->yields.at[y] == k->v;
-		bool back = stored && k->v->dt == F32;
-		if (k->root < 0 && !back && k->arg < 0 && (worth_keeping(k, KEEP_COST) ||
+		bool back = stored && k->v->dt == F32 && !g->device;
+		if (k->root < 0 && !back && !g->device && k->arg < 0 && (worth_keeping(k, KEEP_COST) ||
 		    (k->mask && k->cost >= KEEP_COST && k->v->dt != BOOL && in_wider_loops(g, k)))) {
 			k->root = g->nroot;
 			new_root(g, R_KEEP, k, -1);
@@ -452,6 +452,13 @@ static uint32_t kdims_of(const struct gen *g, const struct dimlist *l)
 		if (kdim_of(g, l->d[i]) >= 0)
 			mask |= 1u << kdim_of(g, l->d[i]);
 	return mask;
+}
+
+uint32_t overridden(const struct gen *g, const struct op *op)
+{
+	if (!is_view(op))
+		return 0;
+	return (HAS(op, dims) ? kdims_of(g, &op->at.dims) : 0) | (HAS(op, dim) ? kdims_of(g, &(struct dimlist){ 1, { op->at.dim } }) : 0);
 }
 
 /* Dims whose index an op computes: what lies elsewhere along them may be of another part. */
@@ -563,6 +570,7 @@ bool kernel_plan(struct gen *g)
 	find_roots(g);
 	for (int i = 0; i < g->nroot; i++)
 		root_deps(g, &g->root[i]);
-	find_split(g);
+	if (!g->device)
+		find_split(g);
 	return !g->failed;
 }

@@ -2,11 +2,9 @@
  * the inner loops, in the order that the op says; all others are rows. */
 #include <inttypes.h>
 
-#include "codegen/kernel.h"
+#include "codegen/cuda_impl.h"
 
 enum { MOST_COUNTERS = 65536 };
-
-static const char *const ctype[NDTYPE] = { "float", "bf16", "int32_t", "uint8_t" };
 
 static int64_t stride_of(const struct gen *g, const struct value *v, dimid d)
 {
@@ -29,7 +27,7 @@ static const char *local_size(struct gen *g, const struct value *v, int i)
 		return SAY(g, "%" PRId64, dim_size(g->m, v->d[i]));
 	sig->ext[sig->next].d = v->d[i];
 	sig->ext[sig->next].on = v->sh.on[i];
-	return SAY(g, "valid[%d]", sig->next++);
+	return SAY(g, g->device ? "valid%d" : "valid[%d]", sig->next++);
 }
 
 static bool listed(const struct dimlist *l, dimid d)
@@ -128,6 +126,103 @@ static void put_rank(struct gen *g, struct text *t, const struct op *op)
 	text_put(t, "for (int64_t i = 0; i <= (int64_t)high - low; i++)\ncount[i] = 0;\n%s%s = count[%s - low]++;\n", loop, r, x);
 	text_put(t, "} else {\nint64_t no = 0;\n%s{\nint64_t other = 0;\nint32_t n = 0;\n", loop);
 	text_put(t, "%sn += (other++ < no) & (%s == %s);\n%s = n;\nno++;\n}\n}\n", inner, y, x, r);
+}
+
+/* -- the same by threads of a GPU -- */
+
+/* Opens the row that `row` names: leaves x and r there. Rows of caps, of which not all are there. */
+static int64_t pick_row(struct gen *g, struct text *t, const struct op *op, const struct dimlist *along)
+{
+	const struct value *v = op->in[0];
+	struct text x = { .mem = g->mem }, r = { .mem = g->mem }, all = { .mem = g->mem };
+	int64_t rows = 1;
+
+	for (int i = v->nd - 1; i >= 0; i--) {
+		if (listed(along, v->d[i]))
+			continue;
+		int64_t cap = cap_of(g->m, v->d[i], &v->sh.on[i]);
+
+		text_put(t, "const int64_t i%d = row / %" PRId64 " %% %" PRId64 ";\n", i, rows, cap);
+		text_put(&x, " + i%d * %" PRId64, i, stride_of(g, v, v->d[i]));
+		text_put(&r, " + i%d * %" PRId64, i, stride_of(g, op->out[0], v->d[i]));
+		text_put(&all, " && i%d < %s", i, local_size(g, v, i));
+		rows *= cap;
+	}
+	text_put(t, "if (row < %" PRId64 "%s) {\nconst %s *x = p0%s;\nint32_t *r = o0%s;\n", rows, all.n ? all.s : "", ctype[v->dt],
+		 x.n ? x.s : "", r.n ? r.s : "");
+	return rows;
+}
+
+/* A block a row: the largest, then the first that equals it. A block that has no row goes on to the barriers. */
+static void block_argmax(struct gen *g, struct text *t, const struct op *op)
+{
+	const struct value *v = op->in[0];
+	int64_t n = dim_size(g->m, op->at.dim), s = stride_of(g, v, op->at.dim);
+	const char *type = is_float(v->dt) ? "float" : "int32_t", *y = load_at(g, v, offset_along(g, op->at.dim, "j", s));
+	const char *loop = SAY(g, "for (int64_t j = threadIdx.x; j < %" PRId64 "; j += blockDim.x) {\nconst %s y = %s;\n", n, type, y);
+
+	text_put(t, "%s top = %s;\nint32_t at = INT32_MIN;\n", type, is_float(v->dt) ? "-INF" : "INT32_MIN");
+	text_put(t, "%stop = y > top ? y : top;\n}\ntop = p_block_max(top, (%s *)shared);\n", loop, type);
+	text_put(t, "%sat = y == top && -(int32_t)j > at ? -(int32_t)j : at;\n}\nat = p_block_max(at, (int32_t *)(shared + 256));\n", loop);
+	text_put(t, "if (!threadIdx.x)\n\t*r = %s == %s && at != INT32_MIN ? -at : 0;\n", load_at(g, v, "0"), load_at(g, v, "0"));
+}
+
+static void put_along(struct gen *g, struct text *t, const struct op *op, const char *number, const char *name, const char **x, const char **r)
+{
+	int64_t n = 1;
+
+	along_loops(g, op, name, x, r);
+	for (int i = op->at.dims.n - 1; i >= 0; i--) {
+		int64_t size = dim_size(g->m, op->at.dims.d[i]);
+
+		text_put(t, "const int64_t %s%d = %s / %" PRId64 " %% %" PRId64 ";\n", name, i, number, n, size);
+		n *= size;
+	}
+}
+
+/* A thread an element, which counts those before it. */
+static void thread_rank(struct gen *g, struct text *t, const struct op *op)
+{
+	const char *x, *r, *y, *unused;
+
+	put_along(g, t, op, "no", "a", &x, &r);
+	text_put(t, "const int32_t me = %s;\nint32_t n = 0;\nfor (int64_t other = 0; other < no; other++) {\n", x);
+	put_along(g, t, op, "other", "b", &y, &unused);
+	text_put(t, "n += %s == me;\n}\n%s = n;\n", y, r);
+}
+
+char *cuda_pick(struct gen *g, const struct op *op, int64_t *blocks, int *block)
+{
+	struct text t = { .mem = g->mem };
+	struct dimlist along = { 1, { op->at.dim } };
+	int64_t size = 1, rows;
+
+	if (g->op->body->first->next || g->op->nin != 1 || g->op->nout != 1 || op->in[0]->def) {
+		diag_error(g->d, op->span, "%s with others in one kernel", opinfo[op->code].name);
+		return NULL;
+	}
+	if (op->code == OP_RANK)
+		along = op->at.dims;
+	for (int i = 0; i < along.n; i++)
+		size *= dim_size(g->m, along.d[i]);
+	*block = 128;
+	if (op->code == OP_ARGMAX) {
+		*block = size > 1024 ? 256 : size > 128 ? 64 : 32;
+		text_put(&t, "const int64_t row = block;\n");
+	} else {
+		text_put(&t, "const int64_t thread = block * (int64_t)128 + threadIdx.x, no = thread %% %" PRId64 ", row = thread / %" PRId64
+			 ";\n(void)no;\n", op->code == OP_RANK ? size : (int64_t)1, op->code == OP_RANK ? size : (int64_t)1);
+	}
+	rows = pick_row(g, &t, op, &along);
+	*blocks = op->code == OP_ARGMAX ? rows : ceil_div(rows * (op->code == OP_RANK ? size : 1), 128);
+	if (op->code == OP_ARGMAX)
+		block_argmax(g, &t, op);
+	else if (op->code == OP_TOPK)
+		put_topk(g, &t, op);
+	else
+		thread_rank(g, &t, op);
+	text_put(&t, "}\n");
+	return t.s;
 }
 
 const struct op *kernel_pick(const struct op *kernel)

@@ -103,7 +103,7 @@ static uint32_t loops_of(uint32_t mask, const struct env *e)
 	return loops;
 }
 
-static struct node *node_at(struct gen *g, uint32_t loops)
+struct node *node_at(struct gen *g, uint32_t loops)
 {
 	for (int i = g->depth; i > 0; i--)
 		if (loops >> g->path[i]->kdim & 1) {
@@ -239,7 +239,7 @@ static void env_roll(struct gen *g, struct env *n, const struct op *op, const st
 	const char *i = index_at(g, op->at.dim, index_of(g, k, e));
 	struct node *loop = node_at(g, loops_of(1u << k, e));
 
-	if (loop->kdim == k && streq(i, SAY(g, "i%d", k)) && shift && (!loop->shift || loop->shift == shift)) {
+	if (!g->device && loop->kdim == k && streq(i, SAY(g, "i%d", k)) && shift && (!loop->shift || loop->shift == shift)) {
 		loop->shift = shift;
 		replace(g, n, op->at.dim, 1u << k, SAY(g, "%s + c%d", i, k));
 		return;
@@ -330,7 +330,7 @@ const struct env *env_for(struct gen *g, const struct op *op, const struct env *
 
 /* -- values -- */
 
-static const char *literal(struct gen *g, const struct op *op, bool wide)
+const char *literal(struct gen *g, const struct op *op, bool wide)
 {
 	double x = op->at.value;
 
@@ -392,8 +392,48 @@ const char *rng_args(struct gen *g, const struct op *op, const struct env *e, in
 		   at.n ? at.s : "0", iter);
 }
 
+/* -- several elements of a thread at once -- */
+
+static const char *push_lane(struct gen *g, struct lane l)
+{
+	l.name = SAY(g, "q%d", g->serial++);
+	PUSH(g->mem, &g->lanes->load, l);
+	return SAY(g, "%s[u]", l.name);
+}
+
+static const char *lane_rng(struct gen *g, const struct op *op, uint32_t mask)
+{
+	const struct dimlist *d = &op->at.dims;
+
+	if (!d->n || kdim_of(g, d->d[d->n - 1]) != g->lanes->dim || g->m->dims.at[d->d[d->n - 1]].zigzag)
+		return NULL;
+	return push_lane(g, (struct lane){ .from = rng_args(g, op, NULL, -1), .rng = true, .mask = mask });
+}
+
+bool lies_together(const struct gen *g, const struct kval *k)
+{
+	const struct lanes *l = g->lanes;
+
+	if (!(k->mask >> l->dim & 1) || k->stride[l->dim] != 1)
+		return false;
+	for (int i = 0; i < g->nk; i++)
+		if (i != l->dim && k->mask >> i & 1 && k->stride[i] % l->n)
+			return false;
+	return true;
+}
+
+static const char *lane_load(struct gen *g, const struct kval *k)
+{
+	if (!lies_together(g, k))
+		return NULL;
+	const char *from = SAY(g, "p%d + %s", k->arg, place(g, k, k->mask, k->stride, NULL));
+
+	return push_lane(g, (struct lane){ .from = from, .dt = k->v->dt, .mask = k->mask });
+}
+
 static const char *leaf_expr(struct gen *g, const struct op *op, const struct env *e)
 {
+	const char *x;
 	int k;
 
 	switch (op->code) {
@@ -407,6 +447,8 @@ static const char *leaf_expr(struct gen *g, const struct op *op, const struct en
 	case OP_TRAINING:
 		return "(int32_t)env->training";
 	case OP_RNG:
+		if (g->lanes && !e && (x = lane_rng(g, op, kval_of(op->out[0])->mask)))
+			return x;
 		return SAY(g, "p_uniform(%s)", rng_args(g, op, e, -1));
 	default:
 		return give_up(g, opinfo[op->code].name);
@@ -501,7 +543,9 @@ const char *gen(struct gen *g, struct value *v, const struct env *e)
 
 	if (name)
 		return name;
-	if (k->arg >= 0)
+	if (k->arg >= 0 && g->lanes && !e && (expr = lane_load(g, k)))
+		;
+	else if (k->arg >= 0)
 		expr = load(g, v->dt, SAY(g, "p%d[%s]", k->arg, place(g, k, k->mask, k->stride, e)));
 	else if (k->arr && k->full && !(over_of(e) & k->mask & ~(k->span & ~k->at)))
 		expr = cell(g, k, k->arr, k->whole, k->span, e);

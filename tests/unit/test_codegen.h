@@ -20,6 +20,10 @@
 #include "ir/text.h"
 #include "passes/passes.h"
 
+#ifdef WITH_CUDA
+#include "tests/cuda/gpu.h"
+#endif
+
 #define SAY(mem, ...) arena_printf(mem, __VA_ARGS__)
 enum { MAX_SEEN = 4096, MAX_COORDS = 64 };
 
@@ -36,6 +40,11 @@ struct world {
 	struct { const struct value *v; struct tensor *t; } seen[MAX_SEEN];
 	int nseen;
 	int64_t step;
+#ifdef WITH_CUDA
+	struct gpu gpu;
+	struct cuda_sig *cuda;
+	int ncuda;
+#endif
 };
 
 static void see(void *me, const struct value *v, int64_t iter, const struct tensor *whole, const char *error)
@@ -187,6 +196,14 @@ static void compile(struct world *w)
 	snprintf(cmd, sizeof cmd, "%s %s -Wall -Wno-unused-variable -Wno-unused-but-set-variable -shared -fPIC -o %s %s",
 		 getenv("CC") ? getenv("CC") : "cc", codegen_cflags, w->path, file);
 	assert_int_equal(system(cmd), 0);
+#ifdef WITH_CUDA
+	char *cuda = codegen_cuda(w->mem, w->m, &w->cuda, &w->ncuda, &w->d);
+	assert_non_null(cuda);
+	if (getenv("SHOW"))
+		fputs(strstr(cuda, "extern \"C\""), stdout), fflush(stdout);
+	w->gpu = gpu_open(cuda);
+	assert_non_null(w->gpu.lib);
+#endif
 	w->lib = dlopen(w->path, RTLD_NOW);
 	if (!w->lib)
 		fail_msg("%s", dlerror());
@@ -296,6 +313,57 @@ static void run_parts(struct world *w, const struct kernel_sig *s, ptc_kernel *f
 			fail_msg("%s: parts make other bits of result %%%u", s->name, op->out[i]->id);
 }
 
+#ifdef WITH_CUDA
+static bool near(double a, double b, double most, enum dtype dt)
+{
+	return a == b || (a != a && b != b) || fabs(a - b) <= (dt == BF16 ? 8e-3 : 2e-5) * fmax(fabs(b), most * 0.2);
+}
+
+static const struct cuda_sig *cuda_sig_of(const struct world *w, const struct op *op)
+{
+	for (int i = 0; i < w->ncuda; i++)
+		if (w->cuda[i].op == op)
+			return &w->cuda[i];
+	fail_msg("no CUDA kernel");
+	return NULL;
+}
+
+/* The CUDA kernel yields what the C kernel did; padding stays as it is. */
+static void run_cuda(struct world *w, const struct op *op, void **in, void **whole, const int *coord)
+{
+	const struct cuda_sig *s = cuda_sig_of(w, op);
+	struct ptc_step step = { .seed = 42, .step = (uint32_t)w->step, .training = 1 };
+	int64_t from[64], valid[64];
+	void *out[64];
+
+	for (uint32_t i = 0; i < op->nout; i++)
+		out[i] = local_new(w, op->out[i]);
+	for (int i = 0; i < s->next; i++) {
+		struct extent x = extent_of(w->m, s->ext[i].d, &s->ext[i].on, coord);
+
+		from[i] = x.start;
+		valid[i] = x.valid;
+	}
+	assert_true(gpu_region(&w->gpu, s, in, out, from, valid, &step, (struct ptc_iter){ .mb = 0 }));
+	for (uint32_t i = 0; i < op->nout; i++) {
+		const struct value *v = op->out[i];
+		double most = 0;
+
+		if (!guards_hold(w, v, out[i]))
+			fail_msg("CUDA %s wrote outside of result %%%u", s->launch->fn, v->id);
+		for (int64_t k = 0; k < local_count(w->m, v); k++)
+			if (isfinite(get(whole[i], v->dt, k)))
+				most = fmax(most, fabs(get(whole[i], v->dt, k)));
+		for (int64_t k = 0; k < local_count(w->m, v); k++) {
+			double a = get(out[i], v->dt, k), b = get(whole[i], v->dt, k);
+
+			if (is_float(v->dt) ? !near(a, b, most, v->dt) : a != b)
+				fail_msg("CUDA %s: %%%u[%d]: %.9g, C has %.9g", s->launch->fn, v->id, (int)k, a, b);
+		}
+	}
+}
+#endif
+
 static void run_kernel(struct world *w, const struct kernel_sig *s, void **local, const int *coord)
 {
 	const struct op *op = s->op;
@@ -317,6 +385,10 @@ static void run_kernel(struct world *w, const struct kernel_sig *s, void **local
 		valid[i] = x.valid;
 	}
 	fn(in, out, from, valid, &env);
+#ifdef WITH_CUDA
+	run_cuda(w, op, in, out, coord);
+	return;
+#endif
 	run_in_place(w, s, fn, in, out, from, valid, &env);
 	if (s->split > 1)
 		run_parts(w, s, fn, in, out, from, valid, env);
@@ -475,6 +547,9 @@ static void check_tol(const char *head, const char *text, int kernels, double to
 	for (const struct op *op = w.m->top.first; op; op = op->next)
 		for (uint32_t i = 0; op->code == OP_KERNEL && i < op->nout; i++)
 			compare(&w, op->out[i], joined(&w, op->out[i], local, nc), tol);
+#ifdef WITH_CUDA
+	gpu_close(&w.gpu);
+#endif
 	dlclose(w.lib);
 	arena_free(w.mem);
 }
