@@ -5,11 +5,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/internal.h"
+#include "runtime/cache.h"
 
 enum { MAX_ARGS = 64 };
 static const struct span nowhere;
@@ -19,42 +18,6 @@ static const char *compiler(void)
 	const char *cc = getenv("CC");
 
 	return cc && *cc ? cc : "cc";
-}
-
-/* The folder of the cache, made if need be, ours alone. NULL after an error. */
-static char *cache_dir(struct arena *mem, struct diag *d)
-{
-	const char *own = getenv("PTC_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	char *dir;
-	struct stat st;
-
-	if (own && *own) {
-		dir = arena_strdup(mem, own);
-	} else if (xdg && *xdg) {
-		mkdir(xdg, 0700);
-		dir = arena_printf(mem, "%s/ptc", xdg);
-	} else if (home && *home) {
-		dir = arena_printf(mem, "%s/.cache", home);
-		mkdir(dir, 0700);
-		dir = arena_printf(mem, "%s/.cache/ptc", home);
-	} else {
-		dir = arena_printf(mem, "/tmp/ptc-%u", (unsigned)getuid());
-	}
-	if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
-		diag_error(d, nowhere, "the kernel cache '%s' can't be made: %s", dir, strerror(errno));
-		diag_note(d, nowhere, "set PTC_CACHE to a folder that can be written");
-		return NULL;
-	}
-	if (lstat(dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
-		diag_error(d, nowhere, "the kernel cache '%s' is no folder", dir);
-		return NULL;
-	}
-	if (st.st_uid != geteuid() || (st.st_mode & 022)) {
-		diag_error(d, nowhere, "the kernel cache '%s' can be written by others", dir);
-		diag_note(d, nowhere, "make it yours with mode 0700, or set PTC_CACHE to another folder");
-		return NULL;
-	}
-	return dir;
 }
 
 /* Splits words at spaces; no quoting. */
@@ -69,21 +32,6 @@ static int words(struct arena *mem, const char *s, char **argv, int n)
 		s += strspn(s, " ");
 	}
 	return n;
-}
-
-static bool write_all(int fd, const char *s, size_t n)
-{
-	while (n) {
-		ssize_t k = write(fd, s, n);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return false;
-		s += k;
-		n -= (size_t)k;
-	}
-	return true;
 }
 
 static char *read_fd(struct arena *mem, int fd)
@@ -178,7 +126,7 @@ static bool compile(struct arena *mem, const char *source, const char *base, con
 
 	if (fd < 0)
 		return diag_error(d, nowhere, "'%s' can't be written: %s", c, strerror(errno));
-	bool ok = write_all(fd, source, strlen(source));
+	bool ok = cache_put(fd, source, strlen(source));
 	int why = errno;
 
 	if (close(fd) != 0 || !ok) {
@@ -214,14 +162,6 @@ static bool compile(struct arena *mem, const char *source, const char *base, con
 	return true;
 }
 
-/* A cached object is used only if it is a file of ours. */
-static bool is_ours(const char *path)
-{
-	struct stat st;
-
-	return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 022);
-}
-
 bool kernels_load(struct arena *mem, const struct module *m, struct kernels *k, struct diag *d)
 {
 	char hex[40];
@@ -238,7 +178,7 @@ bool kernels_load(struct arena *mem, const struct module *m, struct kernels *k, 
 		return false;
 	char *base = arena_printf(mem, "%s/%s", dir, hex), *so = arena_printf(mem, "%s.so", base);
 
-	if (!is_ours(so) && !compile(mem, source, base, so, d))
+	if (!cache_ours(so) && !compile(mem, source, base, so, d))
 		return false;
 	k->lib = dlopen(so, RTLD_NOW | RTLD_LOCAL);
 	if (!k->lib) { /* a file cut short by a full disk, say: once more */
