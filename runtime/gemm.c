@@ -308,7 +308,7 @@ bool gemm_bf16(struct gemm *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k
 	return true;
 }
 
-/* -- a contraction as matrix products -- */
+/* -- what a contraction is made of -- */
 
 /* One matrix product, row-major. */
 struct job {
@@ -357,9 +357,10 @@ static void run_part(void *arg, int me, int n)
 	all->ok[me] = run_job(gemm_of(j.g, me), &j);
 }
 
-static bool product(struct gemm *g, const struct choice *c, const struct contraction *x, const char *a,
+static bool product(void *self, const struct choice *c, const struct ring *batch, const struct contraction *x, const char *a,
 		    const char *b, char *o, bool add)
 {
+	struct gemm *g = self;
 	struct shared_job all = { .j = { g, c->ta, c->tb, add, c->m, c->n, c->k, c->lda, c->ldb, c->ldc, x->dt[0], x->dt[2],
 					a, b, o } };
 
@@ -367,6 +368,8 @@ static bool product(struct gemm *g, const struct choice *c, const struct contrac
 		all.j = (struct job){ g, !c->tb, !c->ta, add, c->n, c->m, c->k, c->ldb, c->lda, c->ldc, x->dt[0], x->dt[2],
 				      b, a, o };
 	int n = team_size(g->team);
+
+	(void)batch;
 
 	if (n == 1 || n > (int)LEN(all.ok) || c->work < 1 << 19)
 		return run_job(g, &all.j);
@@ -376,51 +379,6 @@ static bool product(struct gemm *g, const struct choice *c, const struct contrac
 			return gemm_failed(g, gemm_of(g, i));
 	return true;
 }
-
-/* The loops around the product; sums innermost, the first of them with x->add. */
-static bool around(struct gemm *g, const struct contraction *x, const struct rings *by, const struct choice *c,
-		   const char *a, const char *b, char *o)
-{
-	struct ring r[4 * 3 * MAX_DIMS];
-	int64_t at[4 * 3 * MAX_DIMS] = { 0 };
-	int n = 0, sums = 0;
-
-	for (int kind = 0; kind < NKINDS; kind++)
-		for (int i = 0; i < by[kind].n; i++)
-			if (i != c->at[kind] || kind == BATCH) {
-				r[n++] = by[kind].r[i];
-				sums += kind == SUM;
-			}
-	int64_t ea = dtype_bytes(x->dt[0]), eb = dtype_bytes(x->dt[1]), ec = dtype_bytes(x->dt[2]);
-
-	for (;;) {
-		bool add = x->add;
-
-		for (int i = n - sums; i < n; i++)
-			add |= at[i] > 0;
-		if (!product(g, c, x, a, b, o, add))
-			return false;
-		int i = n - 1;
-
-		for (; i >= 0; i--) {
-			a += r[i].s[0] * ea;
-			b += r[i].s[1] * eb;
-			o += r[i].s[2] * ec;
-			if (++at[i] < r[i].n)
-				break;
-			a -= r[i].n * r[i].s[0] * ea;
-			b -= r[i].n * r[i].s[1] * eb;
-			o -= r[i].n * r[i].s[2] * ec;
-			at[i] = 0;
-		}
-		if (i < 0)
-			return true;
-	}
-}
-
-/* -- the ways that always work -- */
-
-enum { COPIED = 48 << 20 }; /* bytes that are copied at once */
 
 /* Plain loops in double: odd types, sums over a loop of one operand. */
 static void plain(const struct contraction *x, const void *a, const void *b, void *c)
@@ -467,169 +425,40 @@ static void plain(const struct contraction *x, const void *a, const void *b, voi
 	}
 }
 
-static bool by_halves(struct gemm *g, const struct contraction *x, const char *a, const char *b, char *c,
-		      bool reorder);
-
-/* Operands copied in float32 where they are not; to [batch, rows, sums] and [batch, sums, columns] if
- * they must be reordered, the result then made as [batch, rows, columns]. */
-static bool packed(struct gemm *g, const struct contraction *x, const void *a, const void *b, void *c, bool reorder)
+static bool plain_way(void *self, const struct contraction *x, const void *a, const void *b, void *c)
 {
-	struct contraction y = *x;
-	const void *from[2] = { a, b }, *at[2] = { a, b };
-	struct nest l, lc;
-	void *out = c;
-	struct rings by[NKINDS];
-	struct choice best;
-
-	for (int k = 0; k < 2; k++) {
-		if (!reorder && x->dt[k] == F32)
-			continue;
-		l = reorder ? packing(x, &y, k, k ? 0 : 2, k ? 2 : 1) : in_order(x, &y, k);
-		void *room = gemm_scratch(g, k ? SCRATCH_B : SCRATCH_A, nest_count(&l) * 4);
-
-		if (!room)
-			return false;
-		nest_copy_by(g->team, &l, F32, room, x->dt[k], from[k]);
-		at[k] = room;
-		y.dt[k] = F32;
-	}
-	lc = reorder ? packing(x, &y, 2, 0, 1) : in_order(x, &y, 2);
-	y.dt[2] = F32;
-	if (!reorder && x->dt[2] == F32) {
-		memcpy(y.stride[2], x->stride[2], sizeof y.stride[2]);
-	} else {
-		y.add = false;
-		if (!(out = gemm_scratch(g, SCRATCH_C, nest_count(&lc) * 4)))
-			return false;
-	}
-	if (!classify(&y, by) || !choose(by, &best)) {
-		if (!reorder)
-			return by_halves(g, x, a, b, c, true);
-		plain(x, a, b, c);
-		return true;
-	}
-	if (!around(g, &y, by, &best, at[0], at[1], out))
-		return false;
-	if (out == c)
-		return true;
-	struct nest back = lc;
-
-	memcpy(back.ds, lc.ss, sizeof back.ds);
-	memcpy(back.ss, lc.ds, sizeof back.ss);
-	if (x->add)
-		nest_add_by(g->team, &back, F32, c, out);
-	else
-		nest_copy_by(g->team, &back, x->dt[2], c, F32, out);
+	(void)self;
+	plain(x, a, b, c);
 	return true;
 }
 
-/* Of operand k as float32. */
-static int64_t bytes_of(const struct contraction *x, int k)
+static void *room(void *self, int slot, int64_t bytes)
 {
-	int64_t n = 4;
-
-	for (int i = 0; i < x->nd; i++)
-		n *= x->has[k][i] ? x->n[i] : 1;
-	return n;
+	return gemm_scratch(self, slot, bytes);
 }
 
-/* Bytes of scratch that packed() takes. */
-static int64_t appetite(const struct contraction *x, bool reorder)
+static bool copy(void *self, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src)
 {
-	int64_t sum = 0;
-
-	for (int k = 0; k < 3; k++)
-		sum += reorder || x->dt[k] != F32 ? bytes_of(x, k) : 0;
-	return sum;
-}
-
-/* The longest loop (of the result). */
-static int longest(const struct contraction *x, bool result)
-{
-	int d = -1;
-
-	for (int i = 0; i < x->nd; i++)
-		if ((x->has[2][i] || !result) && (d < 0 || x->n[i] > x->n[d]))
-			d = i;
-	return d;
-}
-
-/* A bf16 result whose sum is taken in parts: made in float32 first. */
-static bool widened(struct gemm *g, const struct contraction *x, const char *a, const char *b, char *c, bool reorder)
-{
-	struct contraction y = *x;
-	struct nest l = in_order(x, &y, 2), back = l;
-	char *out = gemm_scratch(g, SCRATCH_OUT, nest_count(&l) * 4);
-
-	y.dt[2] = F32;
-	if (!out || !by_halves(g, &y, a, b, out, reorder))
-		return false;
-	memcpy(back.ds, l.ss, sizeof back.ds);
-	memcpy(back.ss, l.ds, sizeof back.ss);
-	nest_copy_by(g->team, &back, x->dt[2], c, F32, out);
+	nest_copy_by(((struct gemm *)self)->team, l, ddt, dst, sdt, src);
 	return true;
 }
 
-/* Cuts the longest loop in two until what is copied at once is small. */
-static bool by_halves(struct gemm *g, const struct contraction *x, const char *a, const char *b, char *c,
-		      bool reorder)
+static bool add(void *self, const struct nest *l, enum dtype dt, void *dst, const void *src)
 {
-	int64_t most = g->limit / 4 < COPIED ? g->limit / 4 : COPIED; /* each of four */
-	int d = longest(x, false);
-
-	if (d < 0 || appetite(x, reorder) <= most || x->n[d] < 2)
-		return packed(g, x, a, b, c, reorder);
-	if (!x->has[2][d] && x->dt[2] != F32) {
-		if (bytes_of(x, 2) <= most / 2)
-			return widened(g, x, a, b, c, reorder);
-		d = longest(x, true);
-	}
-	struct contraction l = *x, r = *x;
-
-	l.n[d] = (x->n[d] / 2 + 31) / 32 * 32 < x->n[d] ? (x->n[d] / 2 + 31) / 32 * 32 : x->n[d] / 2;
-	r.n[d] = x->n[d] - l.n[d];
-	if (!x->has[2][d])
-		r.add = true;
-	int64_t off[3];
-
-	for (int k = 0; k < 3; k++)
-		off[k] = x->has[k][d] ? l.n[d] * x->stride[k][d] * dtype_bytes(x->dt[k]) : 0;
-	return by_halves(g, &l, a, b, c, reorder) && by_halves(g, &r, a + off[0], b + off[1], c + off[2], reorder);
+	nest_add_by(((struct gemm *)self)->team, l, dt, dst, src);
+	return true;
 }
 
-static void clear(const struct contraction *x, void *c)
+static bool fill(void *self, const struct nest *l, enum dtype dt, void *dst, double x)
 {
-	struct nest l = { 0 };
-
-	if (x->add)
-		return;
-	for (int i = 0; i < x->nd; i++)
-		if (x->has[2][i]) {
-			l.n[l.nd] = x->n[i];
-			l.ds[l.nd++] = x->stride[2][i];
-		}
-	nest_fill(&l, x->dt[2], c, 0);
+	(void)self;
+	nest_fill(l, dt, dst, x);
+	return true;
 }
 
 bool contract(struct gemm *g, const struct contraction *x, const void *a, const void *b, void *c)
 {
-	struct rings by[NKINDS];
-	struct choice best;
+	const struct contractor by = { g, g->limit, g->bf16, false, false, room, copy, add, fill, product, plain_way };
 
-	for (int i = 0; i < x->nd; i++)
-		if (x->n[i] <= 0) {
-			clear(x, c);
-			return true;
-		}
-	if (!is_float(x->dt[0]) || !is_float(x->dt[1]) || !is_float(x->dt[2]) || !classify(x, by)) {
-		plain(x, a, b, c);
-		return true;
-	}
-	bool native = x->dt[0] == x->dt[1] && (x->dt[0] == F32 ? x->dt[2] == F32 : g->bf16);
-
-	if (!native)
-		return by_halves(g, x, a, b, c, false);
-	if (!choose(by, &best) || (x->dt[2] != F32 && by[SUM].n > 1))
-		return by_halves(g, x, a, b, c, true);
-	return around(g, x, by, &best, a, b, c);
+	return contract_by(&by, x, a, b, c);
 }

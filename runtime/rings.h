@@ -32,4 +32,24 @@ struct nest in_order(const struct contraction *x, struct contraction *y, int whi
 struct nest packing(const struct contraction *x, struct contraction *y, int which, int first, int second);
 int64_t nest_count(const struct nest *l);
 
+/* -- contract.c -- */
+
+/* What carries out a contraction. All return false (NULL) after an error of their own. */
+struct contractor {
+	void *self;
+	int64_t limit;  /* bytes of scratch */
+	bool bf16;      /* products of bf16 exist */
+	bool keeps;     /* what is only reordered keeps its type */
+	bool batches;   /* of several at once: `batch` may be given */
+	void *(*room)(void *self, int slot, int64_t bytes);
+	bool (*copy)(void *self, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src);
+	bool (*add)(void *self, const struct nest *l, enum dtype dt, void *dst, const void *src);
+	bool (*fill)(void *self, const struct nest *l, enum dtype dt, void *dst, double x);
+	/* x: for the types. add: c += */
+	bool (*product)(void *self, const struct choice *c, const struct ring *batch, const struct contraction *x, const char *a,
+			const char *b, char *o, bool add);
+	bool (*plain)(void *self, const struct contraction *x, const void *a, const void *b, void *c); /* all that is no product */
+};
+bool contract_by(const struct contractor *by, const struct contraction *x, const void *a, const void *b, void *c);
+
 #endif
