@@ -20,6 +20,9 @@ struct backend {
 	/* r->arena, zeroed, and r->host; from the caller's thread. Closed also when it was not opened. */
 	bool (*rank_open)(struct rank *r, size_t bytes, struct diag *d);
 	void (*rank_close)(struct rank *r, size_t bytes);
+	/* In the rank's own thread, all ranks at once: before the first step, and after the last if there was a first. */
+	bool (*enter)(struct rank *r);
+	void (*leave)(struct rank *r);
 	/* Calls run(r), in the rank's own thread, and ends what that has begun. */
 	void (*step)(struct rank *r, bool (*run)(struct rank *));
 

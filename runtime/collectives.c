@@ -3,10 +3,9 @@
  * Members of a group are in the order of their coordinates (first axis outermost); sums are taken in
  * that order, so every run gives the same bits. Only valid elements are touched. Operands of a bucket
  * are taken one after the other between the same meetings: each is what it would be alone. */
-#include "runtime/internal.h"
+#include "runtime/collectives.h"
 
-/* Loops over out's dims, extents as given, strides by name. */
-static struct nest loops(const struct module *m, const struct value *out, const struct value *in, const int64_t *n)
+struct nest comm_loops(const struct module *m, const struct value *out, const struct value *in, const int64_t *n)
 {
 	struct nest l = { .nd = out->nd };
 	int64_t so[MAX_DIMS], si[MAX_DIMS];
@@ -21,15 +20,13 @@ static struct nest loops(const struct module *m, const struct value *out, const 
 	return l;
 }
 
-static void extents(const struct rank *r, const struct value *v, const int *coord, int64_t *n)
+void comm_extents(const struct rank *r, const struct value *v, const int *coord, int64_t *n)
 {
 	for (int i = 0; i < v->nd; i++)
 		n[i] = rank_extent(r->rt->m, v->d[i], &v->sh.on[i], coord).valid;
 }
 
-/* What member c of op's group has of dim d of v, which is split over its axes last; start: within what they
- * split. Members are numbered by the coordinates of all axes, the outermost first. */
-static struct extent part_of(const struct rank *r, const struct op *op, const struct value *v, dimid d, int c)
+struct extent comm_part(const struct rank *r, const struct op *op, const struct value *v, dimid d, int c)
 {
 	const struct module *m = r->rt->m;
 	struct axes whole = v->sh.on[dim_pos(v, d)];
@@ -55,12 +52,12 @@ static void gather(struct rank *r, const struct op *op, uint32_t k, struct group
 	int64_t n[MAX_DIMS], es = dtype_bytes(o->dt);
 	int p = dim_pos(o, d);
 
-	extents(r, o, r->coord, n);
+	comm_extents(r, o, r->coord, n);
 	for (int c = 0; c < comm_size(g); c++) {
-		struct extent part = part_of(r, op, in, d, c);
+		struct extent part = comm_part(r, op, in, d, c);
 
 		n[p] = part.valid;
-		struct nest l = loops(r->rt->m, o, in, n);
+		struct nest l = comm_loops(r->rt->m, o, in, n);
 
 		nest_copy(&l, o->dt, out + part.start * l.ds[p] * es, in->dt, comm_in(g, c, k));
 	}
@@ -77,10 +74,10 @@ static void scatter(struct rank *r, const struct op *op, uint32_t k, struct grou
 	const struct value *in = op->in[k], *o = op->out[k];
 	const void *src[MAX_GROUP];
 	dimid d = comm_dim(op, k);
-	int64_t n[MAX_DIMS], start = part_of(r, op, o, d, me).start;
+	int64_t n[MAX_DIMS], start = comm_part(r, op, o, d, me).start;
 
-	extents(r, o, r->coord, n);
-	struct nest l = loops(r->rt->m, o, in, n);
+	comm_extents(r, o, r->coord, n);
+	struct nest l = comm_loops(r->rt->m, o, in, n);
 
 	sources(g, k, src, start * l.ss[dim_pos(o, d)] * dtype_bytes(o->dt));
 	nest_join(&l, o->dt, out, comm_size(g), src, false);
@@ -90,14 +87,14 @@ static void exchange(struct rank *r, const struct op *op, struct group *g, int m
 {
 	const struct value *in = op->in[0], *o = op->out[0];
 	int p = dim_pos(o, op->at.dim), q = dim_pos(o, op->at.to);
-	int64_t n[MAX_DIMS], to = part_of(r, op, o, op->at.to, me).start, es = dtype_bytes(o->dt);
+	int64_t n[MAX_DIMS], to = comm_part(r, op, o, op->at.to, me).start, es = dtype_bytes(o->dt);
 
-	extents(r, o, r->coord, n);
+	comm_extents(r, o, r->coord, n);
 	for (int c = 0; c < comm_size(g); c++) {
-		struct extent part = part_of(r, op, in, op->at.dim, c);
+		struct extent part = comm_part(r, op, in, op->at.dim, c);
 
 		n[p] = part.valid;
-		struct nest l = loops(r->rt->m, o, in, n);
+		struct nest l = comm_loops(r->rt->m, o, in, n);
 
 		nest_copy(&l, o->dt, out + part.start * l.ds[p] * es, in->dt,
 			  (const char *)comm_in(g, c, 0) + to * l.ss[q] * es);
@@ -127,13 +124,12 @@ static struct nest share(const struct nest *all, int k, int c, int64_t *ds, int6
 	return l;
 }
 
-/* The loops of operand k of an all_reduce. */
-static struct nest elements(struct rank *r, const struct op *op, uint32_t k)
+struct nest comm_reduce_loops(struct rank *r, const struct op *op, uint32_t k)
 {
 	int64_t n[MAX_DIMS];
 
-	extents(r, op->out[k], r->coord, n);
-	struct nest all = loops(r->rt->m, op->out[k], op->in[k], n);
+	comm_extents(r, op->out[k], r->coord, n);
+	struct nest all = comm_loops(r->rt->m, op->out[k], op->in[k], n);
 
 	nest_simplify(&all);
 	return all;
@@ -144,7 +140,7 @@ static void join_share(struct rank *r, const struct op *op, uint32_t k, struct g
 {
 	const void *src[MAX_GROUP];
 	int64_t ds, ss, es = dtype_bytes(op->out[k]->dt);
-	struct nest all = elements(r, op, k), l = share(&all, comm_size(g), me, &ds, &ss);
+	struct nest all = comm_reduce_loops(r, op, k), l = share(&all, comm_size(g), me, &ds, &ss);
 
 	sources(g, k, src, ss * es);
 	nest_join(&l, op->out[k]->dt, out + ds * es, comm_size(g), src, HAS(op, max) && op->at.max);
@@ -154,7 +150,7 @@ static void fetch_shares(struct rank *r, const struct op *op, uint32_t k, struct
 {
 	enum dtype dt = op->out[k]->dt;
 	int64_t ds, ss, es = dtype_bytes(dt);
-	struct nest all = elements(r, op, k);
+	struct nest all = comm_reduce_loops(r, op, k);
 	int n = comm_size(g);
 
 	for (int i = 1; i < n; i++) {
@@ -178,7 +174,7 @@ static bool reduce(struct rank *r, const struct op *op, struct group *g, int me,
 	return true;
 }
 
-static bool axes_last(struct rank *r, const struct op *op, uint32_t k)
+bool comm_axes_last(struct rank *r, const struct op *op, uint32_t k)
 {
 	const struct value *v = op->code == OP_REDUCE_SCATTER ? op->out[k] : op->in[k];
 	dimid d = comm_dim(op, k);
@@ -224,7 +220,7 @@ bool run_comm(struct rank *r, const struct instr *i)
 	void *in[MAX_BUCKET], *out[MAX_BUCKET];
 
 	for (uint32_t k = 0; k < op->nin; k++) {
-		if (op->code != OP_ALL_REDUCE && !axes_last(r, op, k))
+		if (op->code != OP_ALL_REDUCE && !comm_axes_last(r, op, k))
 			return false;
 		in[k] = rank_at(r, &i->at[k]);
 		out[k] = rank_at(r, &i->at[op->nin + k]);

@@ -274,6 +274,31 @@ void comm_nap(struct comm *c, const struct nap *n)
 	}
 }
 
+void comm_watch_begin(struct comm *c, int64_t rank, struct watch *w)
+{
+	w->start = w->last = seconds_now();
+	w->seen = progress(c);
+	atomic_store(&c->pulse[rank].waits, true);
+}
+
+bool comm_watch(struct comm *c, int64_t rank, struct watch *w)
+{
+	uint64_t seen = progress(c);
+
+	if (seen != w->seen)
+		w->last = seconds_now();
+	w->seen = seen;
+	look_for_stalled(c, rank, seconds_now() - w->last);
+	if (seconds_now() - w->start > c->timeout)
+		comm_fail(c, rank, (struct span){ 0 }, "time-out: its GPU has not ended the step for %.0f s", seconds_now() - w->start);
+	return !atomic_load(&c->broken);
+}
+
+void comm_watch_end(struct comm *c, int64_t rank)
+{
+	atomic_store(&c->pulse[rank].waits, false);
+}
+
 /* From now on they are awake, however long it takes until they run: else a busy machine looks like a
  * deadlock. */
 void comm_wake(struct comm *c, pthread_cond_t *cond, int *asleep)

@@ -225,6 +225,17 @@ static bool cpu_count(struct rank *r, const struct instr *i, char *to, int32_t x
 	return true;
 }
 
+static bool cpu_enter(struct rank *r)
+{
+	(void)r;
+	return true;
+}
+
+static void cpu_leave(struct rank *r)
+{
+	(void)r;
+}
+
 static void cpu_step(struct rank *r, bool (*run)(struct rank *))
 {
 	run(r);
@@ -301,6 +312,8 @@ const struct backend cpu_backend = {
 	.prepare = cpu_prepare,
 	.rank_open = cpu_open,
 	.rank_close = cpu_close,
+	.enter = cpu_enter,
+	.leave = cpu_leave,
 	.step = cpu_step,
 	.kernel = cpu_kernel,
 	.einsum = cpu_einsum,

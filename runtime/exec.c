@@ -339,6 +339,7 @@ bool run_prog(struct rank *r, const struct prog *p)
 		if (comm_failed(r->rt->comm))
 			return false;
 		comm_pulse(r->rt->comm, r->no, i->op, i->patience, r->chunk, r->mb);
+		r->op = i->op;
 		if (!run_instr(r, i))
 			return false;
 	}

@@ -171,6 +171,16 @@ void comm_fail(struct comm *c, int64_t rank, struct span at, const char *fmt, ..
 bool comm_failed(struct comm *c);
 const char *comm_error(struct comm *c, struct span *at); /* the first failure, when no thread runs */
 
+/* For a rank that waits by looking again and again. comm_watch: false: the run is broken, perhaps because a rank that
+ * does not wait has stood at one instruction for too long, or this wait is too long. */
+struct watch {
+	double start, last; /* s: of the wait; that something moved */
+	uint64_t seen;
+};
+void comm_watch_begin(struct comm *c, int64_t rank, struct watch *w);
+bool comm_watch(struct comm *c, int64_t rank, struct watch *w);
+void comm_watch_end(struct comm *c, int64_t rank);
+
 /* With lock held: sleeps until ready(x) or the run is broken. Who makes it ready calls comm_wake, with the lock. */
 struct nap {
 	pthread_cond_t *cond;
@@ -355,6 +365,7 @@ struct rank {
 	int64_t turns[MAX_NEST];  /* iterations run, of all loops at a depth */
 	const struct loop *loop[MAX_NEST]; /* that run now */
 	int depth;
+	const struct op *op;      /* of the instruction at work */
 	int64_t mb;
 	int stage, chunk;         /* chunk: at work */
 	int64_t places;           /* that the stage runs */
@@ -419,6 +430,7 @@ struct runtime {
 	void (*what)(struct rank *); /* is asked for */
 	int64_t step;
 	bool training, stop;
+	bool entered;             /* the ranks have been told to */
 	bool (*after_place)(struct rank *, const struct pipe_step *, int place); /* tests look in here; NULL */
 };
 int group_kind(struct runtime *rt, uint32_t axes, int64_t where); /* its row */

@@ -429,6 +429,16 @@ static void make_tallies(struct runtime *rt)
 		rt->rank[i].sent = NEWN(rt->mem, struct tally, rt->senders.n + 1);
 }
 
+static void enter(struct rank *r)
+{
+	r->rt->backend->enter(r);
+}
+
+static void leave(struct rank *r)
+{
+	r->rt->backend->leave(r);
+}
+
 static bool make_all(struct runtime *rt, struct diag *d)
 {
 	rt->nrank = module_ranks(rt->m);
@@ -453,11 +463,13 @@ static bool make_all(struct runtime *rt, struct diag *d)
 	}
 	if (!make_groups(rt, d) || !actions_open(rt, d))
 		return false;
-	if (!threads_start(rt, d) || !threads_run(rt, init_first) || !threads_run(rt, init_copies))
+	if (!threads_start(rt, d))
 		return false;
+	rt->entered = true;
 	struct span at = nowhere;
 
-	return !comm_failed(rt->comm) || diag_error(d, at, "%s", comm_error(rt->comm, &at));
+	return (threads_run(rt, enter) && !comm_failed(rt->comm) && threads_run(rt, init_first) && threads_run(rt, init_copies) &&
+		!comm_failed(rt->comm)) || diag_error(d, nowhere, "%s", comm_error(rt->comm, &at));
 }
 
 struct runtime *rt_open_on(const struct backend *backend, struct module *m, uint64_t seed, struct diag *d)
@@ -487,6 +499,8 @@ void rt_close(struct runtime *r)
 {
 	if (!r)
 		return;
+	if (r->entered)
+		threads_run(r, leave);
 	threads_stop(r);
 	for (int64_t i = 0; r->rank && i < r->nrank; i++)
 		if (r->rank[i].rt)
