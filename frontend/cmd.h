@@ -17,6 +17,9 @@ struct options {
 	const char *after, *passes, *dump_after;
 	const char *schedule;            /* a CSV to read */
 	const char *data, *init, *save;
+	const char *trace, *html;        /* files to write */
+	int64_t tokens;                  /* of a whole run */
+	bool fit;
 	int64_t steps, log_every, threads;
 	int64_t seed;
 	bool verify, time, json, eval_only, help;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "frontend/cmd_explain.h"
+#include "passes/trace.h"
 
 bool find_facts(struct session *s, struct module *m, struct facts *f)
 {
@@ -153,6 +154,15 @@ static int print_json(json_t *all)
 	return fflush(stdout) ? MACHINE : DONE;
 }
 
+static bool write_trace(struct session *s, const struct facts *f)
+{
+	struct trace t = trace_predicted(s->mem, f->m, &f->time);
+	struct text out = { .mem = s->mem };
+
+	trace_write(&out, f->m, &t);
+	return write_file(s, s->opt->trace, out.s, out.n);
+}
+
 int cmd_explain(struct session *s)
 {
 	struct module *m = load_plan(s);
@@ -160,5 +170,7 @@ int cmd_explain(struct session *s)
 
 	if (!m || !find_facts(s, m, &f))
 		return WRONG;
+	if (s->opt->trace && !write_trace(s, &f))
+		return MACHINE;
 	return s->opt->json ? print_json(explain_json(s, &f)) : explain_text(s, &f);
 }

@@ -30,6 +30,7 @@ int cmd_run(struct session *s)
 		.steps = o->steps,
 		.init = o->init,
 		.save = o->save,
+		.trace = o->trace,
 		.json = o->json,
 		.log_every = o->log_every,
 		.data = data,

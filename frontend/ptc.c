@@ -55,6 +55,7 @@ static const struct option options[] = {
 	{ "--seed", "N", WHOLE, AT(seed), RUN | CHECK, "of initial params, dropout and the order of data" },
 	{ "--init", "FILE", TEXT, AT(init), RUN, "safetensors file to begin from" },
 	{ "--save", "FILE", TEXT, AT(save), RUN, "safetensors file to write the params to" },
+	{ "--trace", "FILE", TEXT, AT(trace), RUN | EXPLAIN, "write a step's timeline as Chrome's or Perfetto's JSON" },
 	{ "--log-every", "N", WHOLE, AT(log_every), RUN, "steps between two lines" },
 	{ "--json", NULL, FLAG, AT(json), RUN | CHECK | EXPLAIN | VERIFY, "for programs" },
 	{ "--evaluator", NULL, FLAG, AT(eval_only), CHECK, "on the reference evaluator only" },

@@ -60,6 +60,11 @@ struct timing *timing_of(struct arena *mem, const struct module *m)
 	return t;
 }
 
+struct busy op_busy(const struct timing *t, const struct op *op)
+{
+	return (struct busy){ t->op[op->mark].compute, t->op[op->mark].comm };
+}
+
 /* -- a section -- */
 
 struct walk {

@@ -12,6 +12,7 @@ struct busy {
 
 struct timing; /* the seconds of each op, taken once; numbers ops (op.mark) */
 struct timing *timing_of(struct arena *mem, const struct module *m);
+struct busy op_busy(const struct timing *t, const struct op *op); /* of one; exposed: of the collective itself */
 struct busy place_busy(struct timing *t, int section, int place); /* all iterations of a repeat */
 
 struct step_costs {

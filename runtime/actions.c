@@ -102,7 +102,23 @@ static bool run_action(struct rank *r, const struct pipe_step *s)
 	r->mb = s->act.mb;
 	if (time >= 0)
 		r->coord[time] = s->act.mb;
-	return (!s->from || receive(r, s)) && run_places(r, s) && (!s->to || give(r, s));
+	r->act = s->act;
+	double start = tracer_now(r);
+
+	if (s->from && !receive(r, s))
+		return false;
+	if (s->from)
+		tracer_note(r, TRACE_RECEIVE, NULL, pipe_stage(r->rt->m, chunk_before(s)), start);
+	start = tracer_now(r);
+	if (!run_places(r, s))
+		return false;
+	tracer_note(r, TRACE_ACTION, NULL, 0, start);
+	start = tracer_now(r);
+	if (s->to && !give(r, s))
+		return false;
+	if (s->to)
+		tracer_note(r, TRACE_SEND, NULL, pipe_stage(r->rt->m, next_chunk(s)), start);
+	return true;
 }
 
 static void await_messages(struct rank *r, bool open)

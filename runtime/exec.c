@@ -259,8 +259,12 @@ static bool run_trips(struct rank *r, const struct instr *i)
 		set_iter(r, x, n, r->turns[x->depth]);
 		r->env.iter[x->depth] = (uint32_t)n;
 		r->env.iter_all = outer * (uint32_t)x->trips + (uint32_t)n;
+		double start = tracer_now(r);
+
 		for (uint32_t k = 0; k < x->each.n; k++)
 			run_move(r, &x->each.at[k]);
+		if (i->stream >= 0)
+			tracer_note(r, TRACE_OP, i->op, 0, start);
 		if (!run_prog(r, &x->body) || !run_carry(r, i))
 			return false;
 		r->turns[x->depth]++;
@@ -339,9 +343,13 @@ bool run_prog(struct rank *r, const struct prog *p)
 		if (comm_failed(r->rt->comm))
 			return false;
 		comm_pulse(r->rt->comm, r->no, i->op, i->patience, r->chunk, r->mb);
+		double start = tracer_now(r);
+
 		r->op = i->op;
 		if (!run_instr(r, i))
 			return false;
+		if (i->stream >= 0 && i->code != I_REPEAT)
+			tracer_note(r, TRACE_OP, i->op, 0, start);
 	}
 	return true;
 }
@@ -357,6 +365,17 @@ static void begin_micro(struct rank *r, int64_t mb)
 		r->coord[time] = (int)mb;
 }
 
+static bool run_half(struct rank *r, enum phase phase)
+{
+	double start = tracer_now(r);
+
+	r->act = (struct action){ .kind = phase == FORWARD ? ACT_F : ACT_B, .mb = (int32_t)r->mb };
+	if (!run_prog(r, r->rt->prog[phase]))
+		return false;
+	tracer_note(r, TRACE_ACTION, NULL, 0, start);
+	return true;
+}
+
 static bool run_micros(struct rank *r)
 {
 	bool ok = true;
@@ -364,9 +383,22 @@ static bool run_micros(struct rank *r)
 	for (int64_t mb = 0; ok && mb < r->rt->m->micro; mb++) {
 		begin_micro(r, mb);
 		r->first = mb == 0;
-		ok = run_prog(r, r->rt->prog[FORWARD]) && run_prog(r, r->rt->prog[BACKWARD]);
+		ok = run_half(r, FORWARD) && run_half(r, BACKWARD);
 	}
 	return ok;
+}
+
+/* The prologue or the epilogue. */
+static bool run_once(struct rank *r, enum phase phase)
+{
+	double start = tracer_now(r);
+
+	begin_once(r);
+	r->act = (struct action){ .kind = NACT, .mb = phase == EPILOGUE };
+	if (!run_prog(r, r->rt->prog[phase]))
+		return false;
+	tracer_note(r, TRACE_ACTION, NULL, 0, start);
+	return true;
 }
 
 /* All that a step of a rank is; false: comm_fail has been told. */
@@ -381,13 +413,12 @@ static bool run_all(struct rank *r)
 	r->env.training = rt->training;
 	begin_micro(r, 0);
 	r->first = r->first_rows = true;
-	begin_once(r);
-	bool ok = run_prog(r, rt->prog[PROLOGUE]) && (rt->layouts ? run_actions(r) : run_micros(r));
+	tracer_begin(r);
+	bool ok = run_once(r, PROLOGUE) && (rt->layouts ? run_actions(r) : run_micros(r));
 
 	r->mb = 0;
 	r->first = true;
-	begin_once(r);
-	return ok && run_prog(r, rt->prog[EPILOGUE]);
+	return ok && run_once(r, EPILOGUE);
 }
 
 static void run_step(struct rank *r)

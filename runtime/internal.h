@@ -9,6 +9,7 @@
 
 #include "codegen/codegen.h"
 #include "ir/layout.h"
+#include "ir/trace.h"
 #include "runtime/runtime.h"
 
 enum { MAX_NEST = 8, SLOT = MAX_NEST, MAX_OPERANDS = 1024 };
@@ -297,6 +298,7 @@ struct loop {
 struct instr {
 	enum icode code;
 	const struct op *op;
+	int8_t stream;      /* enum trace_stream; -1: not shown in a trace */
 	bool eval;          /* needed for the reports of an evaluation */
 	bool ahead;         /* carries out what the next iteration will want */
 	int64_t where;      /* of prologue and epilogue: on stages that run one of these places; 0: all */
@@ -378,6 +380,8 @@ struct rank {
 	struct group *group[64];  /* by rt->groups; NULL: it is in none */
 	int place[64];            /* which member of it */
 	struct tally *sent;       /* by rt->senders */
+	struct tracer *trace;     /* NULL: its step is not traced */
+	struct action act;        /* at work; kind NACT: prologue, with mb 1 epilogue */
 	double scores;            /* that attention has met since the runtime was opened */
 	void *own;                /* the backend's */
 	pthread_t thread;
@@ -450,6 +454,15 @@ bool actions_open(struct runtime *rt, struct diag *d); /* after the arenas */
 void actions_close(struct runtime *rt);
 void begin_once(struct rank *r);  /* prologue and epilogue */
 bool run_actions(struct rank *r); /* all microbatches */
+
+/* -- trace.c: one rank of each stage notes when it begins and ends what it does -- */
+struct tracer;
+bool tracers_open(struct runtime *rt, struct diag *d); /* room for a step's events */
+void tracers_close(struct runtime *rt);
+void tracer_begin(struct rank *r);                    /* a step begins: the last one is forgotten */
+double tracer_now(const struct rank *r);              /* 0 without a tracer */
+void tracer_note(struct rank *r, enum trace_what what, const struct op *op, int other, double start); /* until now */
+bool tracers_write(struct runtime *rt, const char *path, double began, double ended, struct diag *d);
 
 /* -- data.c -- */
 struct data;

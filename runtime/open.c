@@ -508,6 +508,7 @@ void rt_close(struct runtime *r)
 	for (uint32_t i = 0; i < r->inputs.n; i++)
 		free(r->inputs.at[i]->x);
 	actions_close(r);
+	tracers_close(r);
 	r->backend->unload(r);
 	comm_close(r->comm);
 	pthread_mutex_destroy(&r->lock);

@@ -80,7 +80,10 @@ static int64_t patience(const struct lowering *l, const struct op *op)
 
 static struct instr *emit(struct lowering *l, enum icode code, const struct op *op)
 {
-	PUSH(l->rt->mem, &l->to->code, ((struct instr){ .code = code, .op = op, .eval = l->eval, .where = l->where, .patience = patience(l, op) }));
+	bool own = code != I_COPY || op->code == OP_READ || op->code == OP_WRITE; /* else a copy beside the op */
+
+	PUSH(l->rt->mem, &l->to->code, ((struct instr){ .code = code, .op = op, .eval = l->eval, .where = l->where, .patience = patience(l, op),
+							.stream = (int8_t)(own ? trace_stream(l->m, op) : -1) }));
 	return &l->to->code.at[l->to->code.n - 1];
 }
 

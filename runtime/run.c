@@ -20,6 +20,7 @@ struct run {
 	int64_t steps;    /* done */
 	double tokens;    /* a step */
 	double seconds, later_seconds; /* of all steps; of all but the first */
+	double began, ended; /* the last one, without its data */
 	double loss;
 	bool has_loss;
 };
@@ -164,9 +165,11 @@ static int one_step(struct run *x, struct arena *mem, int64_t step)
 
 	if (!data_step(x->data, step, x->d))
 		return WRONG;
+	x->began = seconds_now();
 	if (!rt_step(x->rt, step, true, x->d))
 		return MACHINE;
-	double seconds = seconds_now() - start;
+	x->ended = seconds_now();
+	double seconds = x->ended - start;
 
 	x->steps++;
 	x->seconds += seconds;
@@ -213,7 +216,16 @@ static int run_all(struct run *x, struct arena *mem, const sigset_t *set)
 		return WRONG;
 	if (o->init && !params_load(x->rt, o->init, x->d))
 		return WRONG;
+	if (o->trace && !tracers_open(x->rt, x->d))
+		return MACHINE;
 	int status = loop(x, mem, set);
+
+	if (status == DONE && o->trace && !x->steps) {
+		diag_error(x->d, nowhere, "no step was run that --trace could show");
+		status = WRONG;
+	}
+	if (status == DONE && o->trace && !tracers_write(x->rt, o->trace, x->began, x->ended, x->d))
+		status = MACHINE;
 
 	if (status == DONE && o->save && !params_save(x->rt, o->save, x->d))
 		status = MACHINE;

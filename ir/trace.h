@@ -1,0 +1,45 @@
+/* ir/trace.h - a step as a timeline, predicted (passes/trace.c) or measured (runtime/trace.c): the same events
+ * with the same names and ids, so that one can be laid over the other. Written as Chrome's and Perfetto's trace
+ * JSON: a process for each stage, of which one rank is shown, with a thread for the actions of the pipeline and one for
+ * each stream. */
+#ifndef PTC_TRACE_H
+#define PTC_TRACE_H
+#include "ir/ir.h"
+
+enum trace_stream { TRACE_ACTIONS, TRACE_COMPUTE, TRACE_COMM, TRACE_COPY, NTRACE };
+
+enum trace_what {
+	TRACE_OP,      /* an op, or what a repeat copies from host memory for an iteration */
+	TRACE_ACTION,  /* of the schedule; prologue, epilogue */
+	TRACE_SEND, TRACE_RECEIVE /* the message that follows, or comes before, an action */
+};
+
+struct trace_event {
+	enum trace_what what;
+	const struct op *op;  /* of TRACE_OP */
+	struct action act;    /* at work. Kind NACT: the prologue, with mb 1 the epilogue */
+	int64_t iter;         /* of the repeats around */
+	int other;            /* the stage that a message goes to or comes from */
+	double start, end;    /* seconds */
+};
+
+struct trace_list {
+	VEC(struct trace_event) event; /* in order of start within a stream */
+};
+
+struct trace {
+	const char *kind;     /* "predicted", "measured" */
+	double seconds;       /* of the step */
+	int stages;
+	struct trace_list *stage;
+};
+
+/* The stream of an op that is shown; -1: none. What it copies is a batch or lies in host memory. */
+int trace_stream(const struct module *m, const struct op *op);
+/* "einsum layers.mlp.h", "all_gather wte" */
+const char *op_label_text(struct arena *mem, const struct module *m, const struct op *op);
+/* Sets op.mark to a number that is the same in every reading of a plan. Returns how many there are. */
+int64_t trace_number(const struct module *m);
+/* Numbers the ops. Gaps between actions are shown as idle. */
+void trace_write(struct text *out, const struct module *m, const struct trace *t);
+#endif

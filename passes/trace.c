@@ -1,0 +1,259 @@
+/* passes/trace.c - a predicted step, event by event. */
+#include "passes/trace.h"
+
+#include "ir/region.h"
+
+/* A gather that is on its way for the iteration to come. */
+struct flight {
+	double start, end; /* end < 0: none */
+};
+
+struct tracing {
+	struct arena *mem;
+	const struct module *m;
+	const struct step_time *x;
+	struct timing *t;
+	struct regions *r;
+	struct flight *flight;   /* by op.mark */
+	struct trace_list *to;   /* of the stage at hand */
+	struct trace_list *part; /* of each chunk, by section: its ops, from 0 on */
+	double *length;          /* seconds of each part */
+	/* the walk */
+	int section, chunk, stage; /* chunk -1: all of the stage */
+	int64_t places;
+	double now, comm;
+	struct trace_list *out;
+};
+
+static double later(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+static void put(struct tracing *w, const struct op *op, int64_t iter, double start, double end)
+{
+	struct trace_event e = { .what = TRACE_OP, .op = op, .iter = iter, .start = start, .end = end };
+
+	if (trace_stream(w->m, op) >= 0)
+		PUSH(w->mem, &w->out->event, e);
+}
+
+static void walk_comm(struct tracing *w, const struct op *op, int64_t iter)
+{
+	struct flight *f = &w->flight[op->mark];
+	double seconds = op_busy(w->t, op).exposed;
+
+	if (!HAS(op, ahead) || f->end < 0) {
+		f->start = later(w->now, w->comm);
+		f->end = w->comm = f->start + seconds;
+	}
+	put(w, op, iter, f->start, f->end);
+	if (!HAS(op, async) || HAS(op, ahead))
+		w->now = later(w->now, f->end);
+	if (HAS(op, ahead)) {
+		f->start = later(w->now, w->comm);
+		f->end = w->comm = f->start + seconds;
+	}
+}
+
+static void walk_loop(struct tracing *w, const struct op *loop, int64_t outer);
+
+static void walk_op(struct tracing *w, const struct op *op, int64_t iter)
+{
+	if (op->code == OP_REPEAT) {
+		walk_loop(w, op, iter);
+	} else if (op->code == OP_WAIT) {
+		w->now = later(w->now, w->flight[op->in[0]->def->mark].end);
+	} else if (comm_sends(op->code)) {
+		walk_comm(w, op, iter);
+	} else {
+		struct busy b = op_busy(w->t, op);
+
+		put(w, op, iter, w->now, w->now + b.compute + b.exposed);
+		w->now += b.compute + b.exposed;
+	}
+}
+
+static void walk_trips(struct tracing *w, const struct op *loop, struct trips t, int64_t outer)
+{
+	int64_t size = dim_size(w->m, loop->at.dim);
+	bool reverse = HAS(loop, reverse) && loop->at.reverse;
+
+	for (const struct op *op = loop->body->first; op; op = op->next)
+		w->flight[op->mark].end = -1;
+	for (int64_t i = t.lo; i < t.hi; i++) {
+		int64_t iter = outer * size + (reverse ? t.hi - 1 - (i - t.lo) : i);
+
+		put(w, loop, iter, w->now, w->now);
+		for (const struct op *op = loop->body->first; op; op = op->next)
+			walk_op(w, op, iter);
+	}
+}
+
+/* All iterations, or those of the chunk at work, or of all chunks of the stage one by one. */
+static void walk_loop(struct tracing *w, const struct op *loop, int64_t outer)
+{
+	dimid d = loop->at.dim;
+
+	if (loop->home->owner || pipe_axis(w->m) < 0 || !is_staged(w->m, d)) {
+		walk_trips(w, loop, (struct trips){ 0, dim_size(w->m, d) }, outer);
+		return;
+	}
+	for (int g = 0; g < pipe_chunks(w->m); g++)
+		if (w->chunk == g || (w->chunk < 0 && pipe_stage(w->m, g) == w->stage))
+			walk_trips(w, loop, pipe_trips(w->m, d, g), outer);
+}
+
+static bool is_here(const struct tracing *w, const struct op *op)
+{
+	if (op_section(op) != w->section)
+		return false;
+	if (pipe_axis(w->m) < 0)
+		return true;
+	if (op->phase == FORWARD || op->phase == BACKWARD)
+		return w->places >> op_place(op) & 1;
+	return !HAS(op, where) || (op->at.where & w->places);
+}
+
+/* The ops of a chunk, or of a stage's prologue or epilogue, from 0 on; how long they take. In the order of their
+ * places, as a stage runs them. */
+static double walk_section(struct tracing *w, int section, int chunk, int stage, struct trace_list *out)
+{
+	int last = 2 * (int)w->m->pipe.loops.n;
+	bool once = chunk < 0 || pipe_axis(w->m) < 0;
+
+	w->section = section;
+	w->chunk = chunk;
+	w->stage = stage;
+	w->out = out;
+	w->now = w->comm = 0;
+	for (int i = 0; i <= (once ? 0 : last); i++) {
+		int place = section == FORWARD ? i : last - i;
+
+		if (!once && !pipe_runs(w->m, chunk, place))
+			continue;
+		w->places = once ? pipe_axis(w->m) < 0 ? 1 : pipe_places(w->m, stage) : 1ll << place;
+		for (const struct op *op = w->m->top.first; op; op = op->next)
+			if (is_here(w, op))
+				walk_op(w, op, 0);
+	}
+	return w->now;
+}
+
+/* Puts events of a part between start and end, those behind `gap` (seconds of the part) by `wait` later. */
+static void place_part(struct tracing *w, const struct trace_list *part, double length, struct action act, double start, double end,
+		       double gap, double wait)
+{
+	double stretch = length > 0 ? (end - start - wait) / length : 0;
+
+	for (uint32_t i = 0; i < part->event.n; i++) {
+		struct trace_event e = part->event.at[i];
+		double late = e.start * stretch >= gap ? wait : 0;
+
+		e.act = act;
+		e.end = start + e.end * stretch + late; /* a collective that nobody waits for may end behind the part */
+		e.start = start + e.start * stretch + late;
+		PUSH(w->mem, &w->to->event, e);
+	}
+}
+
+static void put_once(struct tracing *w, int section, int stage, double start, double end, double gap, double wait)
+{
+	struct action act = { .kind = NACT, .mb = section == EPILOGUE };
+	struct trace_event e = { .what = TRACE_ACTION, .act = act, .start = start, .end = end };
+	struct trace_list part = { 0 };
+	double length = walk_section(w, section, -1, stage, &part);
+
+	PUSH(w->mem, &w->to->event, e);
+	place_part(w, &part, length, act, start, end, gap, wait);
+}
+
+/* -- messages -- */
+
+static bool sends(const struct tracing *w, int g, enum phase phase)
+{
+	int to = phase == FORWARD ? g + 1 : g - 1;
+
+	if (pipe_axis(w->m) < 0 || g < 0 || g >= pipe_chunks(w->m) || to < 0 || to >= pipe_chunks(w->m))
+		return false;
+	for (uint32_t i = 0; i < w->r->at.n; i++)
+		if (region_in_message(w->m, &w->r->at.at[i], g, phase))
+			return true;
+	return false;
+}
+
+static void put_message(struct tracing *w, enum trace_what what, const struct action *a, double start, double end)
+{
+	enum phase phase = a->kind == ACT_F ? FORWARD : BACKWARD;
+	int before = phase == FORWARD ? a->chunk - 1 : a->chunk + 1, after = phase == FORWARD ? a->chunk + 1 : a->chunk - 1;
+	struct trace_event e = { .what = what, .act = *a, .start = start, .end = end };
+
+	if (a->kind == ACT_W || !sends(w, what == TRACE_SEND ? a->chunk : before, phase))
+		return;
+	e.other = pipe_stage(w->m, what == TRACE_SEND ? after : before);
+	PUSH(w->mem, &w->to->event, e);
+}
+
+/* -- a stage -- */
+
+static void put_action(struct tracing *w, const struct event *e, double scale, double before)
+{
+	const struct action *a = &e->what;
+	int section = action_section(a), no = a->chunk * NSECTION + section;
+	double start = e->start * scale, end = e->end * scale, hop = w->x->costs.c.chunk[a->chunk].hop[a->kind == ACT_F ? 0 : 1] * scale;
+	struct trace_event whole = { .what = TRACE_ACTION, .act = *a, .start = start, .end = end };
+
+	if (!w->part[no].event.n)
+		w->length[no] = walk_section(w, section, a->chunk, -1, &w->part[no]);
+	put_message(w, TRACE_RECEIVE, a, before, start);
+	PUSH(w->mem, &w->to->event, whole);
+	place_part(w, &w->part[no], w->length[no], *a, start, end, 0, 0);
+	put_message(w, TRACE_SEND, a, end, end + hop);
+}
+
+/* When the last stage has reduced its gradients. */
+static double norm_at(const struct step_time *x, double scale)
+{
+	double norm = 0;
+
+	for (int d = 0; d < x->costs.s.p; d++) {
+		const struct stage_run *r = &x->run.stage[d];
+		double end = r->n ? r->event[r->n - 1].end : 0;
+
+		norm = later(norm, (end + x->costs.c.stage[d].reduce) * scale);
+	}
+	return norm;
+}
+
+static void put_stage(struct tracing *w, int d, double scale)
+{
+	const struct stage_run *r = &w->x->run.stage[d];
+	const struct stage_cost *c = &w->x->costs.c.stage[d];
+	double before = c->prologue * scale;
+
+	put_once(w, PROLOGUE, d, 0, before, 0, 0);
+	for (uint32_t i = 0; i < r->n; i++) {
+		put_action(w, &r->event[i], scale, before);
+		before = r->event[i].end * scale;
+	}
+	double reduced = before + c->reduce * scale, norm = w->x->costs.c.clip ? norm_at(w->x, scale) : reduced;
+
+	put_once(w, EPILOGUE, d, before, norm + c->epilogue * scale, c->reduce * scale, norm - reduced);
+}
+
+struct trace trace_predicted(struct arena *mem, const struct module *m, const struct step_time *x)
+{
+	struct tracing w = { .mem = mem, .m = m, .x = x, .t = timing_of(mem, m), .r = regions_of(mem, m) };
+	struct trace t = { .kind = "predicted", .seconds = x->step, .stages = x->costs.s.p };
+	int chunks = x->costs.s.p * x->costs.s.v;
+
+	w.flight = NEWN(mem, struct flight, trace_number(m) + 1);
+	w.part = NEWN(mem, struct trace_list, chunks * NSECTION);
+	w.length = NEWN(mem, double, chunks * NSECTION);
+	t.stage = NEWN(mem, struct trace_list, t.stages);
+	for (int d = 0; d < t.stages; d++) {
+		w.to = &t.stage[d];
+		put_stage(&w, d, x->run.seconds > 0 ? x->step / x->run.seconds : 1);
+	}
+	return t;
+}

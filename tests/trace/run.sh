@@ -1,0 +1,58 @@
+#!/bin/sh
+# Timelines of a step, predicted and measured: both parse, have the same events, add up to the step, and each message
+# has two ends.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib.sh
+
+gpt=tests/explain/gpt.pdsl
+sed "/^plan /,\$d; s#\.\./\.\./examples/#$PWD/examples/#" $gpt >"$TMP/model.pdsl"
+
+# compare NAME FILE ARGS...
+compare() {
+	name=$1 file=$2
+	shift 2
+	expect "$name, predicted" 0 "$PTC" explain "$file" "$@" --trace "$TMP/p.json" || return
+	expect "$name, measured" 0 timeout 120 "$PTC" run "$file" "$@" --data tests/data/text.txt --steps 2 --trace "$TMP/m.json" || return
+	for k in p m; do
+		jq -r '.traceEvents[] | select(.ph != "M" and .name != "idle") | [.ph, .pid, .tid, .name, (.args.id // .id)] | @tsv' "$TMP/$k.json" |
+			sort >"$TMP/$k.txt"
+		# Actions and idle time tile the step; nothing lies outside it; arrows go from one end to the other.
+		if jq -e '(.otherData.step_s * 1e6) as $step | [.traceEvents[] | select(.ph == "X")] as $x
+			| ($x | map(select(.tid == 0)) | group_by(.pid) | all(((map(.dur) | add) - $step | fabs) < 1e-3 * $step + 1))
+			and all($x[]; .ts > -1 and .dur >= 0 and (.tid == 2 or .ts + .dur < $step * 1.001 + 1))
+			and ([.traceEvents[] | select(.ph == "s") | .id] | sort) == ([.traceEvents[] | select(.ph == "f") | .id] | sort)
+			and ([.traceEvents[] | select(.ph == "s") | .id] | length == (unique | length))' "$TMP/$k.json" >"$TMP/why" 2>&1; then
+			ok "$name, $k adds up"
+		else
+			bad "$name, $k adds up" "$TMP/why"
+		fi
+	done
+	diff "$TMP/p.txt" "$TMP/m.txt" >"$TMP/why"
+	if [ -s "$TMP/p.txt" ] && [ ! -s "$TMP/why" ]; then ok "$name, the same events"; else bad "$name, the same events" "$TMP/why"; fi
+}
+
+for plan in gpipe interleaved whole; do
+	compare "$plan" $gpt --plan $plan --set vocab=256
+done
+compare "zb_v" $gpt --plan interleaved --set vocab=256,pipeline=zb_v
+compare "1f1b, few microbatches" $gpt --set vocab=256,microbatches=2
+compare "recompute" $gpt --plan whole --set vocab=256,recompute=full
+compare "one rank" examples/gpt-mini.pdsl --plan one --set seq=32,layers=2
+# Params that are gathered ahead, and states in host memory.
+while read -r name lines; do
+	[ -n "$name" ] || continue
+	{
+		cat "$TMP/model.pdsl"
+		printf 'plan {\n\t%s\n}\n' "$(echo "$lines" | sed 's/;/\n\t/g')"
+	} >"$TMP/case.pdsl"
+	compare "$name" "$TMP/case.pdsl" --set vocab=256
+done <<TABLE
+gathered mesh dp = 4 on h100; batch -> dp; params -> dp; microbatches = 2
+host mesh dp = 2 on h100; batch -> dp; optimizer -> dp; optimizer -> host; params -> host
+both mesh pp = 2, dp = 2 on h100; layers -> pp; pipeline 1f1b; batch -> dp; params -> dp; params -> host; microbatches = 2
+TABLE
+
+# What can't be written is said.
+expect "a folder that is not there" 3 "$PTC" explain $gpt --trace "$TMP/none/x.json" && ok "a folder that is not there"
+expect "no steps" 1 "$PTC" run $gpt --set vocab=256 --data tests/data/text.txt --steps 0 --trace "$TMP/x.json" && ok "no steps"
+finish
