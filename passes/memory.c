@@ -577,6 +577,16 @@ static void inherit_carry(const struct planner *p, struct op *op)
 	}
 }
 
+/* Does a result of op before k lie there? Then it is made as well, though nothing may read it later than its
+ * stack, which takes it at once. */
+static bool is_taken(const struct op *op, uint32_t k, const struct home *h)
+{
+	for (uint32_t j = 0; j < k; j++)
+		if (op->out[j]->aux == h)
+			return true;
+	return false;
+}
+
 /* A result takes over an operand's storage. */
 static void inherit_operand(const struct planner *p, struct op *op)
 {
@@ -586,7 +596,8 @@ static void inherit_operand(const struct planner *p, struct op *op)
 
 			if (is_bucket(op->code) && i != k)
 				continue;
-			if (ends_at(p->m, h, op) && in_place(op, op->out[k], h) && takes_over(p, op->out[k], h))
+			if (!is_taken(op, k, h) && ends_at(p->m, h, op) && in_place(op, op->out[k], h) &&
+			    takes_over(p, op->out[k], h))
 				break;
 		}
 }
