@@ -111,11 +111,13 @@ static dimid rows_of(const struct module *m, int nd, const dimid *d, const struc
 	return nd && is_staged(m, d[0]) && on[0].n == 1 ? d[0] : NODIM;
 }
 
+/* What is cut into stages, along whichever dim, all stages have, some of them no rows. */
 static int step_region(struct building *b, int64_t where, int nd, const dimid *d, const struct axes *on)
 {
-	dimid rows = rows_of(b->m, nd, d, on); /* all stages have them, some none */
-
-	return find_region(b, &(struct region){ .kind = RG_STEP, .where = rows == NODIM ? where : 0, .dim = rows });
+	for (int i = 0; i < nd; i++)
+		if (is_staged(b->m, d[i]) && on[i].n)
+			where = 0;
+	return find_region(b, &(struct region){ .kind = RG_STEP, .where = where, .dim = rows_of(b->m, nd, d, on) });
 }
 
 static int work_region(struct building *b, const struct op *op)
