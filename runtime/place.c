@@ -84,9 +84,14 @@ int buffer_region(const struct placing *p, const struct buffer *b)
 	return -1;
 }
 
+bool is_cut(const struct module *m, const struct op *repeat)
+{
+	return !repeat->home->owner && pipe_axis(m) >= 0 && is_staged(m, repeat->at.dim);
+}
+
 int row_counter(const struct placing *p, const struct op *repeat, int region)
 {
-	if (repeat->home->owner || pipe_axis(p->m) < 0 || !is_staged(p->m, repeat->at.dim))
+	if (!is_cut(p->m, repeat))
 		return depth_of(repeat->home);
 	return p->r->at.at[region].kind == RG_STASH && p->r->at.at[region].dim != NODIM ? IN_CHUNK : IN_STAGE;
 }
@@ -165,7 +170,7 @@ static bool place_target(struct placing *p, const struct value *v, struct loc *a
 			at->adds = true;
 		if (!place_value(p, r->out[k], at) || !step_row(p, v, r, r->out[k], at))
 			return false;
-		at->rows = p->r->at.at[at->region].dim != NODIM;
+		at->rows |= is_cut(p->m, r);
 		return true;
 	}
 	if (to && to->code == OP_WRITE)

@@ -13,6 +13,7 @@ struct placing {
 void note_targets(struct block *block); /* sets aux of all values; before the others */
 bool place_value(struct placing *p, const struct value *v, struct loc *at);
 int buffer_region(const struct placing *p, const struct buffer *b);
+bool is_cut(const struct module *m, const struct op *repeat); /* its iterations are those of a stage's chunks */
 int row_counter(const struct placing *p, const struct op *repeat, int region); /* which of a rank's counts rows */
 bool place_checked(struct placing *p, const struct value *v, struct loc *at); /* and within the arena */
 int depth_of(const struct block *block);

@@ -693,7 +693,7 @@ static bool stack_one(struct lowering *l, const struct op *r, uint32_t k, struct
 	if (!row_move(l, r, r->body->yields.at[k], r->out[k], true, mv))
 		return false;
 	mv->m.mode = sums_in_step(l->m) && adds_up(r, k) ? MODE_ADD : MODE_COPY;
-	mv->to.rows = l->placing.r->at.at[mv->to.region].dim != NODIM;
+	mv->to.rows |= is_cut(l->m, r);
 	*needed = !same_loc(&mv->to, &mv->from);
 	return true;
 }
@@ -784,7 +784,7 @@ static bool lower_repeat(struct lowering *l, const struct op *op)
 
 	x->trips = dim_size(l->m, op->at.dim);
 	x->dim = op->at.dim;
-	x->staged = !op->home->owner && pipe_axis(l->m) >= 0 && is_staged(l->m, op->at.dim);
+	x->staged = is_cut(l->m, op);
 	x->reverse = HAS(op, reverse) && op->at.reverse;
 	x->depth = depth_of(op->home);
 	if (x->depth >= MAX_NEST)
