@@ -41,6 +41,11 @@ static void count_readers(struct prover *p, const struct block *block, uint32_t 
 	}
 }
 
+static bool makes_gradients(const struct op *op)
+{
+	return op->phase == BACKWARD && !HAS(op, again);
+}
+
 /* What may have no reader: what a loop carries for itself alone, lse of an attention that has no gradient. */
 static bool may_be_idle(const struct op *op, uint32_t i, const uint32_t *readers)
 {
@@ -49,10 +54,16 @@ static bool may_be_idle(const struct op *op, uint32_t i, const uint32_t *readers
 	return op->code == OP_ATTENTION && i == 1;
 }
 
+/* A loop need not read what it carries: what the last iteration made is its result. Gradients add up. */
+static bool may_be_unused(const struct op *op, uint32_t i, const uint32_t *readers)
+{
+	return op->code == OP_REPEAT && i < op->at.ncarry && readers[op->out[i]->id] && !makes_gradients(op);
+}
+
 static bool is_read(struct prover *p, const struct block *block, const uint32_t *readers)
 {
 	for (uint32_t i = 0; i < block->args.n && block->owner; i++)
-		if (!readers[block->args.at[i]->id])
+		if (!readers[block->args.at[i]->id] && !may_be_unused(block->owner, i, readers))
 			return unsafe(p, block->owner, "its operand %u is not used", i);
 	for (const struct op *op = block->first; op; op = op->next) {
 		for (uint32_t i = 0; i < op->nout; i++)
@@ -74,29 +85,21 @@ static bool prove_readers(struct prover *p)
 
 /* -- loops run back where their gradients are made -- */
 
-static bool goes_back(const struct op *r)
+/* What an iteration leaves for the next makes an order: the model's in FORWARD and where BACKWARD does that
+ * again, the other way where gradients are made. Once a step there may be both. */
+static bool runs_right(struct prover *p, const struct op *r)
 {
-	return HAS(r, reverse) && r->at.reverse;
-}
+	bool back = makes_gradients(r);
 
-/* Only the compiler stacks what iterations make, for the loop that makes their gradients. */
-static bool runs_back(struct prover *p, const struct op *r)
-{
-	for (uint32_t i = (uint32_t)(r->at.ncarry + r->at.nwith); i < r->nin && r->at.ncarry; i++) {
-		const struct op *of = r->in[i]->def;
-
-		if (of && of->code == OP_REPEAT && of->at.ncarry && of->at.dim == r->at.dim && r->in[i]->no >= of->at.ncarry &&
-		    goes_back(of) == goes_back(r))
-			return unsafe(p, r, "it runs the way of the loop whose gradients it makes, as %s is of that",
-				      prove_name(p, r->in[i]));
-	}
-	return true;
+	if (!r->at.ncarry || (r->phase != FORWARD && r->phase != BACKWARD) || back == (HAS(r, reverse) && r->at.reverse))
+		return true;
+	return unsafe(p, r, back ? "it runs the way of the loop whose gradients it makes" : "it runs from its last iteration to its first");
 }
 
 static bool prove_order(struct prover *p, const struct block *block)
 {
 	for (const struct op *op = block->first; op; op = op->next)
-		if (op->code == OP_REPEAT && (!runs_back(p, op) || !prove_order(p, op->body)))
+		if (op->code == OP_REPEAT && (!runs_right(p, op) || !prove_order(p, op->body)))
 			return false;
 	return true;
 }

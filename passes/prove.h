@@ -34,6 +34,8 @@ struct held {
 	bool placed;
 	const struct op *to; /* the op that it is sent to */
 	struct content is, was; /* was: of a sum, before this microbatch */
+	dimid cut;              /* a dim that is cut into stages, where a stage has not all rows; NODIM: none */
+	int64_t row;            /* bytes of one of them */
 	uint32_t level;         /* of a stack of sums: its content when nothing was added, then each after the one before */
 };
 
@@ -54,6 +56,8 @@ struct memory {
 void memory_put(struct memory *m, struct bytes at, struct content is);
 /* NULL: all of `at` holds `is`; else the first piece that does not (of tag 0 where nothing lies). */
 const struct piece *memory_find(struct memory *m, struct bytes at, struct content is, struct piece *hole);
+/* Is all that lies there of contents that v was made as? made: by tag. */
+bool memory_holds_only(const struct memory *m, struct bytes at, const struct value *const *made, const struct value *v);
 static inline bool meet(struct bytes a, struct bytes b)
 {
 	return a.lo < b.hi && b.lo < a.hi;
@@ -94,6 +98,11 @@ struct prover {
 	struct proof *proof;
 };
 
+static inline struct held *held(const struct prover *p, const struct value *v)
+{
+	return &p->held[v->id];
+}
+
 /* -- prove_place.c -- */
 bool prove_places(struct prover *p);  /* of all values; false: one has none, or lies outside the arena */
 int prove_depth(const struct block *block);
@@ -106,12 +115,29 @@ bool may_lie_on(const struct op *op, uint32_t result, uint32_t operand); /* read
 
 /* -- prove_walk.c -- */
 bool walk_op(struct prover *p, const struct op *op); /* at the top, or in a body */
+bool walk_compute(struct prover *p, const struct op *op);
 bool read_value(struct prover *p, const struct op *op, const struct value *v);
+bool read_at(struct prover *p, const struct op *op, const struct value *v, struct bytes at, struct content is);
+bool write_value(struct prover *p, const struct op *op, const struct value *v); /* a content of its own */
+bool write_at(struct prover *p, const struct op *op, const struct value *v, struct bytes at, struct content is);
 struct bytes range_of(const struct prover *p, const struct spot *s);
 struct bytes buffer_range(const struct prover *p, uint32_t buf);
 uint32_t tag_new(struct prover *p, const struct value *v);
 const char *content_name(struct prover *p, struct content is);
+
+/* -- prove_loop.c -- */
+bool walk_repeat(struct prover *p, const struct op *r);
+bool put_rows(struct prover *p, const struct op *op); /* its results, on the stacks of the loop around it */
+const struct value *made_in(struct prover *p, const struct value *v); /* the stack or sum that it is made in; or NULL */
+void set_iter(struct prover *p, int depth, struct bytes rows, int64_t turn);
+
+/* -- prove_fly.c -- */
 void start_flight(struct prover *p, const struct op *op, struct bytes at, bool written);
+void fly(struct prover *p, const struct op *op);
+bool in_flight(struct prover *p, const struct op *op, const struct value *v, struct bytes at, bool writes); /* unsafe */
+bool walk_wait(struct prover *p, const struct op *op);
+bool walk_ahead(struct prover *p, const struct op *op);
+bool fly_ahead(struct prover *p, const struct op *op, int depth, struct bytes rows, int64_t turn);
 
 /* -- prove_step.c -- */
 bool prove_steps(struct prover *p);   /* of every stage: training, evaluation */

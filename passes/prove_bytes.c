@@ -80,3 +80,11 @@ const struct piece *memory_find(struct memory *m, struct bytes at, struct conten
 	}
 	return NULL;
 }
+
+bool memory_holds_only(const struct memory *m, struct bytes at, const struct value *const *made, const struct value *v)
+{
+	for (uint32_t i = first_behind(m, at.lo); i < m->pieces.n && m->pieces.at[i].at.lo < at.hi; i++)
+		if (made[m->pieces.at[i].is.tag] != v)
+			return false;
+	return true;
+}

@@ -397,6 +397,22 @@ static bool bytes_of(const struct module *m, const struct value *v, int64_t *byt
 	return true;
 }
 
+/* Of what lies in no region of rows, though a dim of it is cut into stages. */
+static void note_cut(struct prover *p, const struct value *v)
+{
+	struct held *h = &p->held[v->id];
+
+	h->cut = NODIM;
+	for (int i = 0; p->l && !h->spot.rows && i < v->nd; i++) {
+		int64_t cap = cap_of(p->m, v->d[i], &v->sh.on[i]);
+
+		if (!is_staged(p->m, v->d[i]) || !axes_has(&v->sh.on[i], pipe_axis(p->m)) || !cap)
+			continue;
+		h->cut = v->d[i];
+		h->row = h->spot.bytes / cap;
+	}
+}
+
 /* Aliases lead outward or to earlier values: a circle would not end. */
 static bool place(struct prover *p, const struct value *v)
 {
@@ -410,6 +426,8 @@ static bool place(struct prover *p, const struct value *v)
 
 	p->hops--;
 	h->placed = ok;
+	if (ok)
+		note_cut(p, v);
 	return ok && is_inside(p, v);
 }
 

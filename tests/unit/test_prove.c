@@ -150,6 +150,9 @@ static void loop_turned(void **state)
 
 	(void)state;
 	SET(loop, reverse, 1);
+	refused(&p, "it runs from its last iteration to its first");
+	p = plan_of("micro=1 batch=batch");
+	SET(find(&p.m->top, OP_REPEAT, 1), reverse, 0);
 	refused(&p, "it runs the way of the loop whose gradients it makes");
 }
 
