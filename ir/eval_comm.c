@@ -120,17 +120,28 @@ static const char *coord_text(const struct eval *e, int c, uint32_t bits)
 	return t.n ? t.s : "0";
 }
 
+/* The op of the top block that v is made by, or within. */
+static const struct op *top_op(const struct value *v)
+{
+	const struct op *op = v->def ? v->def : v->home->owner;
+
+	while (op && op->home->owner)
+		op = op->home->owner;
+	return op;
+}
+
 /* The first coordinate that holds what c does; -1: c holds nothing, as its stage has no part in v. */
 static int origin_of(const struct eval *e, const struct value *v, int c, uint32_t bits)
 {
 	int axis = pipe_axis(e->m), first = origin(e, c, bits);
+	const struct op *op = top_op(v);
 
-	if (axis < 0 || !e->local || !v->def || !ev_where(e, v->def))
+	if (axis < 0 || !e->local || !op || !ev_where(e, op))
 		return first;
-	if (ev_absent(e, v->def, c))
+	if (ev_absent(e, op, c))
 		return -1;
 	if (bits >> axis & 1)
-		first += pipe_first_stage(e->m, v->def->at.where) * e->step_of[axis];
+		first += pipe_first_stage(e->m, op->at.where) * e->step_of[axis];
 	return first;
 }
 

@@ -450,6 +450,7 @@ struct trips {
 	int64_t lo, hi;
 };
 int pipe_axis(const struct module *m);               /* refined axis; -1: no pipeline, or of one stage */
+bool pipe_takes(const struct module *m, dimid d);    /* an arrow gives it to the pipeline */
 int pipe_stages(const struct module *m);
 int pipe_chunks(const struct module *m);             /* of all stages */
 int pipe_stage(const struct module *m, int g);

@@ -13,6 +13,19 @@ int pipe_axis(const struct module *m)
 	return -1;
 }
 
+bool pipe_takes(const struct module *m, dimid d)
+{
+	for (uint32_t i = 0; i < m->arrows.n; i++) {
+		const struct arrow *a = &m->arrows.at[i];
+
+		for (int k = 0; a->what == W_DIMS && k < a->dims.n; k++)
+			for (int x = 0; a->dims.d[k] == d && x < a->naxes; x++)
+				if (a->axes[x] == m->pipe.user)
+					return true;
+	}
+	return false;
+}
+
 int pipe_stages(const struct module *m)
 {
 	return m->pipe.user < 0 ? 1 : m->mesh.at[m->pipe.user].size;

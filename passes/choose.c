@@ -315,6 +315,16 @@ static void try_some(struct search *s)
 	descend(s);
 }
 
+/* Is the axis that of the pipeline, and op of one stage at a time: in a microbatch, or in rows of a repeat? */
+static bool is_apart(const struct part *p, const struct op *op, int axis)
+{
+	const struct scope *s = p->scope;
+
+	while (s && !(s->old && is_staged(p->m, s->old->at.dim)))
+		s = s->up;
+	return axis == pipe_axis(p->m) && (s || op->phase == FORWARD || op->phase == BACKWARD);
+}
+
 struct work choose_work(struct part *p, struct op *op)
 {
 	struct search s = { .p = p, .op = op, .best_seconds = 1e300 };
@@ -326,8 +336,7 @@ struct work choose_work(struct part *p, struct op *op)
 	for (uint32_t a = 0; a < p->m->axes.n; a++) {
 		struct options o;
 
-		if (p->m->axes.at[a].time || p->m->axes.at[a].size == 1 ||
-		    ((int)a == pipe_axis(p->m) && (op->phase == FORWARD || op->phase == BACKWARD)))
+		if (p->m->axes.at[a].time || p->m->axes.at[a].size == 1 || is_apart(p, op, (int)a))
 			continue;
 		o = axis_options(p, op, (int)a, s.have);
 		if (o.n == 1 && o.at[0].none)

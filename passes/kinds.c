@@ -6,6 +6,9 @@
  *   input  inputs only                    param  params and states (and inputs' whole sums) only
  *   inner  both, and has the batch dim    sum    linear in sums of inner values over the batch
  *   fn     any other function of sums
+ *
+ * A pipeline cuts a repeat into stages, and what its iterations carry on passes from one to the next in a
+ * microbatch: it is inner, whatever it is made of, but for what they only add to.
  */
 #include "passes/kinds.h"
 
@@ -208,6 +211,47 @@ static enum kind carry_join(enum kind a, enum kind b)
 	return a > b ? a : b;
 }
 
+const struct op *added_in(const struct block *body, const struct value *v)
+{
+	const struct op *in = NULL;
+	int uses = 0;
+
+	for (const struct op *op = body->first; op; op = op->next)
+		for (uint32_t k = 0; k < op->nin; k++)
+			if (op->in[k] == v) {
+				bool adds = opinfo[op->code].linear == L_ALL && !(op->code == OP_SUB && k);
+
+				in = adds ? op : NULL;
+				uses++;
+			}
+	for (uint32_t k = 0; k < body->yields.n; k++)
+		uses += body->yields.at[k] == v;
+	return uses == 1 ? in : NULL;
+}
+
+bool only_grows(const struct op *r, uint32_t i)
+{
+	const struct value *y = r->body->yields.at[i];
+	const struct op *op = added_in(r->body, r->body->args.at[i]);
+
+	while (op && op->out[0] != y)
+		op = added_in(r->body, op->out[0]);
+	for (uint32_t k = 0; k < r->body->yields.n; k++)
+		if (k != i && r->body->yields.at[k] == y)
+			return false;
+	for (const struct op *o = r->body->first; o; o = o->next)
+		for (uint32_t k = 0; k < o->nin; k++)
+			if (o->in[k] == y)
+				return false;
+	return op;
+}
+
+static bool passes_on(const struct module *m, const struct op *r, uint32_t i)
+{
+	return pipe_axis(m) >= 0 && !r->home->owner && pipe_takes(m, r->at.dim) && dim_size(m, r->at.dim) &&
+	       r->body->yields.at[i] != r->body->args.at[i] && !only_grows(r, i);
+}
+
 /* Carried kinds start as the initial values' and grow until they stand still. */
 static void repeat_kinds(struct kinds *k, struct op *op)
 {
@@ -225,6 +269,8 @@ static void repeat_kinds(struct kinds *k, struct op *op)
 			struct value *arg = op->body->args.at[i];
 			enum kind kind = carry_join(arg->kind, op->body->yields.at[i]->kind);
 
+			if (kind < K_INNER && passes_on(k->m, op, (uint32_t)i))
+				kind = K_INNER;
 			again |= kind != arg->kind;
 			arg->kind = kind;
 		}

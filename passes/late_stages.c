@@ -109,20 +109,52 @@ static int64_t there(struct stages *s, const struct value *v)
 {
 	const struct op *op = v->def;
 
+	if (stacked(s, v))
+		return EVERYWHERE; /* each stage has its rows, some none */
 	if (op->phase == EPILOGUE)
 		return spot_of(s, v)->there;
-	if (stacked(s, v))
-		return EVERYWHERE;
 	return where_of(op);
+}
+
+static int64_t rows_of(const struct stages *s, const struct value *v)
+{
+	int64_t at = 0;
+
+	for (int k = 0; k < v->nd; k++)
+		for (int i = 0; i < s->n; i++)
+			at |= s->m->pipe.loops.at[i] == v->d[k] ? 2ll << 2 * i : 0;
+	return at;
+}
+
+/* The stages that have rows of what op works on; those that have a part of a sum of rows are all. 0: it has none. */
+static int64_t op_rows(const struct stages *s, const struct op *op)
+{
+	int64_t in = 0, out = 0;
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		in |= rows_of(s, op->in[i]);
+	for (uint32_t i = 0; i < op->nout; i++)
+		out |= rows_of(s, op->out[i]);
+	if (stage_loop(s, op) >= 0)
+		return op->at.ncarry ? EVERYWHERE : in | out | 2ll << 2 * stage_loop(s, op);
+	return op->nout && in && !out ? EVERYWHERE : in | out;
+}
+
+/* Where op has to run. */
+static int64_t wanted_of(struct stages *s, const struct op *op)
+{
+	int64_t wanted = op->code == OP_WRITE ? buffer_where(s, op->at.buf) : 0, rows = op_rows(s, op);
+
+	for (uint32_t i = 0; i < op->nout; i++)
+		wanted |= spot_of(s, op->out[i])->wanted;
+	return rows ? rows : wanted;
 }
 
 static void find_wanted(struct stages *s)
 {
 	for (struct op *op = s->m->top.last; op && op->phase == EPILOGUE; op = op->prev) {
-		int64_t wanted = op->code == OP_WRITE ? buffer_where(s, op->at.buf) : 0;
+		int64_t wanted = wanted_of(s, op);
 
-		for (uint32_t i = 0; i < op->nout; i++)
-			wanted |= spot_of(s, op->out[i])->wanted;
 		for (uint32_t i = 0; i < op->nin; i++)
 			spot_of(s, op->in[i])->wanted |= wanted;
 	}
@@ -149,6 +181,8 @@ static int64_t makes_sum(struct stages *s, const struct op *op)
 {
 	int64_t on = 0;
 
+	if (HAS(op, local))
+		return EVERYWHERE;
 	for (uint32_t i = 0; i < op->nin; i++)
 		if (stacked(s, op->in[i]) && !stacked(s, op->out[0]))
 			on = EVERYWHERE;
@@ -204,19 +238,12 @@ static int64_t spread_operands(struct stages *s, struct op *op, int64_t to)
 	return to;
 }
 
-static bool place_late_op(struct stages *s, struct op *op)
+static void place_late_op(struct stages *s, struct op *op)
 {
 	struct meeting x = meet(s, op);
-	int64_t wanted = op->code == OP_WRITE ? buffer_where(s, op->at.buf) : 0;
+	int64_t wanted = wanted_of(s, op);
 
-	for (uint32_t i = 0; i < op->nout; i++)
-		wanted |= spot_of(s, op->out[i])->wanted;
-	if (op->code == OP_REPEAT && stage_loop(s, op) >= 0 && op->at.ncarry) {
-		diag_error(s->d, op->span, "what the iterations of '%s' carry on once a step can't be cut into stages",
-			   s->m->dims.at[op->at.dim].name);
-		return false;
-	}
-	if ((x.apart && !x.all) || (!covers(x.all, wanted) && (x.apart || x.mixed || op->code == OP_WRITE)))
+	if ((x.apart && !x.all) || (!covers(x.all, wanted) && (x.apart || x.mixed || op->code == OP_WRITE || op_rows(s, op))))
 		x.all = spread_operands(s, op, (wanted ? wanted : EVERYWHERE) | x.owed);
 	else if (!covers(x.all, x.owed))
 		x.all = spread_operands(s, op, x.all | x.owed);
@@ -230,17 +257,14 @@ static bool place_late_op(struct stages *s, struct op *op)
 		spot_of(s, op->out[i])->there = x.all;
 		spot_of(s, op->out[i])->owed = makes_sum(s, op);
 	}
-	return true;
 }
 
-bool place_late(struct stages *s)
+void place_late(struct stages *s)
 {
 	join_parts(s);
 	find_wanted(s);
 	for (struct op *op = first_late(s), *next; op; op = next) {
 		next = op->next;
-		if (!place_late_op(s, op))
-			return false;
+		place_late_op(s, op);
 	}
-	return true;
 }

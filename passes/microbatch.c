@@ -179,7 +179,7 @@ static struct value *accumulated(struct cut *c, struct value *v)
 	if (s->whole)
 		return s->whole;
 	if (def->code == OP_REPEAT && s->epilogue_only && v->no - (uint64_t)def->at.ncarry < 63 &&
-	    (c->m->micro <= 1 || v->kind == K_SUM)) {
+	    (c->m->micro <= 1 || v->kind == K_SUM || v->kind == K_INNER)) {
 		SET(def, acc, (HAS(def, acc) ? def->at.acc : 0) | 1ll << (v->no - def->at.ncarry));
 		return s->whole = v;
 	}
@@ -300,5 +300,6 @@ bool pass_microbatch(struct module *m, struct diag *d)
 	assign_sections(c);
 	find_stacks(c);
 	cut_up(c);
+	drop_unread(m); /* a loop made again in another section may be read there alone */
 	return true;
 }

@@ -528,6 +528,17 @@ static void reduce_early(struct part *p, const struct value *named, struct value
 	get_version(p, v, &home);
 }
 
+/* What each stage has added up in the prologue is one sum from here on: a section of one stage may read it. */
+static void join_stages(struct part *p, struct value *v)
+{
+	struct sharding sh = info_of(p, v)->ver.at[0].sh;
+
+	sh.sum &= ~(1u << pipe_axis(p->m));
+	struct value *sum = get_version(p, v, &sh);
+	set_info(p, v, H_MADE, NULL);
+	add_version(p, v, sum);
+}
+
 static void part_repeat(struct part *p, struct op *op)
 {
 	struct scope *up = p->scope, *s = NEW(p->m->mem, struct scope);
@@ -567,6 +578,8 @@ static void part_repeat(struct part *p, struct op *op)
 	}
 	up->b.before = NULL;
 	SET(new, nwith, (int64_t)s->nwith);
+	for (uint32_t i = 0; op->phase == PROLOGUE && HAS(op, local) && i < nc; i++)
+		join_stages(p, op->out[i]);
 	for (uint32_t i = nc; i < op->nout; i++)
 		set_info(p, op->out[i], H_STACKED, op->body->yields.at[i]);
 	for (uint32_t i = 0; i < op->nout; i++)

@@ -30,6 +30,9 @@ bool pass_offload(struct module *m, struct diag *d);
 bool pass_balance(struct module *m, struct diag *d);
 bool pass_memory(struct module *m, struct diag *d);
 
+/* -- simplify.c: takes out what nobody reads, carried values of loops too -- */
+void drop_unread(struct module *m);
+
 struct pass_options {
 	const char *start_after; /* NULL: from the first */
 	const char *stop_after; /* NULL: all */

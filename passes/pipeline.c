@@ -211,13 +211,14 @@ static void copy_placeless(struct module *m)
 	}
 }
 
-static bool stacked(const struct module *m, const struct op *op)
+/* Has each stage a part of it? Rows of a repeat, or of a sum of these. */
+static bool in_parts(const struct module *m, const struct op *op)
 {
 	for (uint32_t i = 0; i < op->nout; i++)
 		for (int k = 0; k < op->out[i]->nd; k++)
 			if (is_staged(m, op->out[i]->d[k]))
 				return true;
-	return false;
+	return HAS(op, local) || (opinfo[op->code].class == C_COMM && axes_has(&op->at.axes, pipe_axis(m)));
 }
 
 /* What is made once a step is made where it is read, or on all stages if these are all. */
@@ -232,6 +233,8 @@ static void place_prologue(struct module *m)
 			continue;
 		for (uint32_t i = 0; i < op->nout; i++)
 			need |= at_of(m, op->out[i])->need;
+		if (in_parts(m, op))
+			need = all;
 		if (op->phase == EPILOGUE)
 			need = HAS(op, where) ? op->at.where : all;
 		for (uint32_t i = 0; i < op->nin; i++)
@@ -240,7 +243,7 @@ static void place_prologue(struct module *m)
 			continue;
 		op->has &= ~(1u << A_where);
 		op->at.where = 0;
-		if (need && need != all && !stacked(m, op))
+		if (need && need != all)
 			SET(op, where, need);
 	}
 }

@@ -184,7 +184,7 @@ static void place_axis(struct route *r, int at, int a)
 
 	if (sh.max >> a & 1 || (owed && is_time(r, a)))
 		return;
-	for (int i = 0; i < r->nd; i++) {
+	for (int i = 0; i < r->nd && a != pipe_axis(r->m); i++) { /* not all stages need have the value */
 		struct sharding to = sh;
 
 		if (!has_room(r, &to, i, &one))

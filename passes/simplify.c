@@ -551,6 +551,12 @@ static bool drop_dead(struct module *m)
 	return any;
 }
 
+void drop_unread(struct module *m)
+{
+	forget(&m->top);
+	drop_dead(m);
+}
+
 bool pass_simplify(struct module *m, struct diag *d)
 {
 	(void)d;

@@ -543,6 +543,8 @@ static bool choose_dim(struct split *s, int i)
 	s->part = v->sh.on[i];
 	if (s->part.n + s->sum->at.axes.n > MAX_ON || is_staged(s->m, s->dim))
 		return false;
+	if (HAS(s->sum, where) && axes_has(&s->sum->at.axes, pipe_axis(s->m)))
+		return false; /* some stages, not all, have it */
 	for (int k = 0; k < s->sum->at.axes.n; k++)
 		axes_push(&s->part, s->sum->at.axes.a[k]);
 	return even(s);

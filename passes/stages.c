@@ -16,6 +16,8 @@
  * (late_stages.c). The cut is even for now: pipeline.c balances it by cost. */
 #include "passes/stages.h"
 
+#include "passes/kinds.h"
+
 struct spot *spot_of(struct stages *s, const struct value *v)
 {
 	struct value *w = (struct value *)v;
@@ -39,19 +41,6 @@ int stage_loop(const struct stages *s, const struct op *op)
 
 /* -- the chain -- */
 
-static bool goes_to_pipe(const struct module *m, dimid d)
-{
-	for (uint32_t i = 0; i < m->arrows.n; i++) {
-		const struct arrow *a = &m->arrows.at[i];
-
-		for (int k = 0; a->what == W_DIMS && k < a->dims.n; k++)
-			for (int x = 0; a->dims.d[k] == d && x < a->naxes; x++)
-				if (a->axes[x] == m->pipe.user)
-					return true;
-	}
-	return false;
-}
-
 static bool add_loop(struct stages *s, const struct op *op)
 {
 	if (stage_loop(s, op) >= 0) {
@@ -70,9 +59,32 @@ static bool add_loop(struct stages *s, const struct op *op)
 static bool no_inner_loops(struct stages *s, const struct block *block)
 {
 	for (const struct op *op = block->first; op; op = op->next)
-		if (op->body && ((op->code == OP_REPEAT && goes_to_pipe(s->m, op->at.dim)) || !no_inner_loops(s, op->body)))
+		if (op->body && ((op->code == OP_REPEAT && pipe_takes(s->m, op->at.dim)) || !no_inner_loops(s, op->body)))
 			return diag_error(s->d, op->span, "a repeat inside a repeat can't be cut into stages");
 	return true;
+}
+
+/* An empty one is like glue: some chunk has to pass on what it carries. */
+static bool is_link(const struct module *m, const struct op *op)
+{
+	return op->code == OP_REPEAT && pipe_takes(m, op->at.dim) && dim_size(m, op->at.dim);
+}
+
+static bool find_loops_of_chain(struct stages *s)
+{
+	for (const struct op *op = s->m->top.first; op; op = op->next) {
+		if (op->phase == FORWARD && is_link(s->m, op) && !add_loop(s, op))
+			return false;
+		if (op->body && op->phase == FORWARD && !no_inner_loops(s, op->body))
+			return false;
+	}
+	bool none = !s->n; /* then those that run once a step */
+
+	for (const struct op *op = s->m->top.first; op; op = op->next)
+		if (none && is_link(s->m, op) && stage_loop(s, op) < 0 && !add_loop(s, op))
+			return false;
+	return s->n || diag_error(s->d, s->m->mesh.at[s->m->pipe.user].at,
+				  "the pipeline has nothing to cut: no repeat of its arrow is used");
 }
 
 static bool find_chain(struct stages *s)
@@ -81,16 +93,8 @@ static bool find_chain(struct stages *s)
 	int64_t whole = 0;
 
 	m->pipe.loops.n = 0;
-	for (const struct op *op = m->top.first; op; op = op->next) {
-		if (op->code == OP_REPEAT && op->phase == FORWARD && goes_to_pipe(m, op->at.dim) &&
-		    dim_size(m, op->at.dim) && !add_loop(s, op)) /* an empty one is like glue: some chunk has to pass on what it carries */
-			return false;
-		if (op->body && op->phase == FORWARD && !no_inner_loops(s, op->body))
-			return false;
-	}
-	if (!s->n)
-		return diag_error(s->d, m->mesh.at[m->pipe.user].at,
-				  "the pipeline has nothing to cut: its repeats work on params alone, once a step");
+	if (!find_loops_of_chain(s))
+		return false;
 	for (int i = 0; i < s->n; i++)
 		whole += dim_size(m, m->pipe.loops.at[i]);
 	if (!m->pipe.end.n) {
@@ -102,6 +106,72 @@ static bool find_chain(struct stages *s)
 		return diag_error(s->d, m->mesh.at[m->pipe.user].at, "the stages have %lld iterations, the repeats %lld",
 				  (long long)m->pipe.end.at[m->pipe.end.n - 1], (long long)whole);
 	}
+	return true;
+}
+
+/* -- loops of the prologue and the epilogue -- */
+
+static bool from_zero(const struct op *op, uint32_t i)
+{
+	return op->in[i]->def && op->in[i]->def->code == OP_CONST && op->in[i]->def->at.value == 0;
+}
+
+/* What is added up from anything else than zero: from zero, and to that in the end. */
+static void start_from_zero(struct stages *s, struct op *op, uint32_t i)
+{
+	struct value *init = op->in[i], *out = op->out[i];
+	struct builder at = { s->m, op->home, op, op->phase, op->span, op->of, 0 };
+	struct builder behind = { s->m, op->home, op->next, op->phase, op->span, op->of, 0 };
+	struct op *add = op_new(&behind, OP_ADD, 2, (struct value *[]){ out, init }, 1);
+	struct value *sum = op_type(&behind, add, 0, out->dt, out->nd, out->d), *zero = b_const(&at, out->dt, 0);
+
+	zero->nd = init->nd;
+	memcpy(zero->d, init->d, sizeof zero->d);
+	op->in[i] = zero;
+	sum->kind = out->kind;
+	sum->span = out->span;
+	sum->name = out->name;
+	out->name = NULL;
+	replace_uses(&s->m->top, out, sum);
+	add->in[0] = out;
+}
+
+/* What has been added up so far is of one stage, not what the user calls so. */
+static void forget_names(const struct block *body, struct value *v)
+{
+	const struct op *op;
+
+	for (v->name = NULL; (op = added_in(body, v)); v->name = NULL)
+		v = op->out[0];
+}
+
+/* Each stage goes through its own iterations, so what they carry on must be a sum of parts. */
+static bool carry_in_parts(struct stages *s, struct op *op)
+{
+	int64_t local = 0;
+
+	for (uint32_t i = 0; i < op->at.ncarry; i++) {
+		if (i >= 63 || !only_grows(op, i)) {
+			diag_error(s->d, op->span, "what the iterations of '%s' make of each other once a step can't be cut into stages",
+				   s->m->dims.at[op->at.dim].name);
+			diag_note(s->d, op->span, "set microbatches = 1, or only add to what is carried on");
+			return false;
+		}
+		if (!from_zero(op, i))
+			start_from_zero(s, op, i);
+		forget_names(op->body, op->body->args.at[i]);
+		local |= 1ll << i;
+	}
+	if (local)
+		SET(op, local, local);
+	return true;
+}
+
+static bool carry_once(struct stages *s)
+{
+	for (struct op *op = s->m->top.first; op; op = op->next)
+		if ((op->phase == PROLOGUE || op->phase == EPILOGUE) && stage_loop(s, op) >= 0 && !carry_in_parts(s, op))
+			return false;
 	return true;
 }
 
@@ -171,24 +241,6 @@ static void find_deferred(struct stages *s)
 	}
 }
 
-/* Does carried value i of a backward loop only grow, from zero? Then each stage may grow its own. */
-static bool only_grows(const struct op *op, uint32_t i)
-{
-	const struct value *arg = op->body->args.at[i], *y = op->body->yields.at[i], *init = op->in[i];
-	int uses = 0;
-
-	if (!init->def || init->def->code != OP_CONST || init->def->at.value != 0 || !y->def ||
-	    opinfo[y->def->code].linear != L_ALL)
-		return false;
-	for (const struct op *o = op->body->first; o; o = o->next)
-		for (uint32_t k = 0; k < o->nin; k++)
-			if (o->in[k] == arg)
-				uses += o == y->def && !(o->code == OP_SUB && k) ? 1 : 2;
-	for (uint32_t k = 0; k < op->body->yields.n; k++)
-		uses += op->body->yields.at[k] == arg;
-	return uses == 1;
-}
-
 static void back_loop(struct stages *s, struct op *op, int loop)
 {
 	int64_t local = 0;
@@ -197,7 +249,8 @@ static void back_loop(struct stages *s, struct op *op, int loop)
 	for (uint32_t i = 0; i < op->nout; i++) {
 		struct spot *x = spot_of(s, op->out[i]);
 
-		if (i < (uint64_t)op->at.ncarry && i < 63 && x->deferred && only_grows(op, i))
+		if (i < (uint64_t)op->at.ncarry && i < 63 && x->deferred && from_zero(op, i) &&
+		    only_grows(op, i)) /* then each stage may grow its own */
 			local |= 1ll << i;
 		else if (i < (uint64_t)op->at.ncarry)
 			x->deferred = false;
@@ -458,6 +511,11 @@ static void body_need(struct stages *s, const struct block *block, int64_t place
 	}
 }
 
+static int64_t all_places(const struct stages *s)
+{
+	return (2ll << 2 * s->n) - 1;
+}
+
 static void find_need(struct stages *s)
 {
 	for (struct op *op = s->m->top.last; op; op = op->prev) {
@@ -467,13 +525,16 @@ static void find_need(struct stages *s)
 			continue;
 		for (uint32_t i = 0; !HAS(op, where) && i < op->nout; i++)
 			need |= spot_of(s, op->out[i])->need;
+		if (op->phase == PROLOGUE && HAS(op, local))
+			need = all_places(s);
 		if (op->code == OP_READ)
 			buffer_need(s->m, op->at.buf, need);
 		if (op->body)
 			body_need(s, op->body, need);
 		for (uint32_t i = 0; i < op->nin; i++)
 			if (spot_of(s, op->in[i])->place < 0)
-				spot_of(s, op->in[i])->need |= need;
+				spot_of(s, op->in[i])->need |= stage_loop(s, op) >= 0 && i >= op->at.ncarry + op->at.nwith ?
+								       2ll << 2 * stage_loop(s, op) : need; /* rows */
 	}
 }
 
@@ -508,7 +569,7 @@ static bool settle_buffers(struct stages *s)
 
 		if (!check_stacked(s, b))
 			return false;
-		if (staged_buffer(s, b))
+		if (staged_buffer(s, b) || b->where == all_places(s))
 			b->where = 0;
 	}
 	for (uint32_t i = 0; i < m->bufs.n; i++) {
@@ -520,7 +581,7 @@ static bool settle_buffers(struct stages *s)
 	for (struct op *op = m->top.first; op && op->phase == PROLOGUE; op = op->next) {
 		int64_t need = 0;
 
-		for (uint32_t i = 0; i < op->nout; i++)
+		for (uint32_t i = 0; !HAS(op, local) && i < op->nout; i++)
 			need |= spot_of(s, op->out[i])->need;
 		for (uint32_t i = 0; i < op->nout; i++)
 			for (int k = 0; k < op->out[i]->nd; k++)
@@ -546,11 +607,14 @@ bool pass_stages(struct module *m, struct diag *d)
 	if (pipe_axis(m) < 0)
 		return true;
 	clear(&m->top);
-	if (!find_chain(&s))
+	if (!find_chain(&s) || !carry_once(&s))
 		return false;
 	place_forward(&s);
 	find_deferred(&s);
 	place_backward(&s);
 	find_need(&s);
-	return settle_buffers(&s) && place_late(&s);
+	if (!settle_buffers(&s))
+		return false;
+	place_late(&s);
+	return true;
 }

@@ -30,7 +30,7 @@ struct stages {
 
 struct spot *spot_of(struct stages *s, const struct value *v);
 int stage_loop(const struct stages *s, const struct op *op); /* which repeat of the pipeline; -1 */
-bool place_late(struct stages *s);  /* the epilogue; see late_stages.c */
+void place_late(struct stages *s);  /* the epilogue; see late_stages.c */
 /* x, as it is on the stages of `from`, for those of `to`: a sum over the pipeline's axis. Before b->before. */
 struct value *to_sum(struct builder *b, struct value *x, int64_t from, int64_t to, bool partial);
 

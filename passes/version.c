@@ -379,23 +379,10 @@ static struct value *exact_stacked(struct part *p, struct value *v, struct info 
 	struct op *op = info_of(p, i->from)->scope->new;
 	struct sharding slice = without_dim(v, i->from, sh);
 	bool acc = acc_result(v);
-	struct value *y;
 
-	if (acc) {
-		shardings list = { 0 };
-
-		available(p, i->from, &list);
-		for (uint32_t k = 0; k < list.n; k++) {
-			struct sharding s = list.at[k];
-
-			s.sum &= ~time_bit(p);
-			if (sharding_equal(&s, &slice, i->from->nd)) {
-				slice = list.at[k];
-				break;
-			}
-		}
-	}
-	y = exact(p, i->from, &slice);
+	if (acc) /* what is the same in each microbatch counts once */
+		slice.sum |= time_bit(p);
+	struct value *y = acc ? get_version(p, i->from, &slice) : exact(p, i->from, &slice);
 	PUSH(p->m->mem, &op->body->yields, y);
 	struct value *out = op_add_out(p->m, op, v);
 	int64_t k = (int64_t)op->nout - 1 - op->at.ncarry;

@@ -101,6 +101,23 @@ t5      zb_h1    pp=2,tp=2 - batch=10,microbatches=5
 t5      zb_v     pp=4 - microbatches=2
 TABLE
 
+# -- what a repeat carries on: the models of this folder, on one stage more than they say and on fewer microbatches too --
+
+for model in tests/pipeline/*.pdsl; do
+	for how in '--set microbatches=3' '--set microbatches=1' '--set microbatches=2 --mesh pp=3'; do
+		# shellcheck disable=SC2086
+		if expect "$model $how" 0 timeout 120 "$PTC" check "$model" $how; then ok "$model $how"; fi
+	done
+done
+
+# once a step, not in each microbatch: a sum of params, all stages' parts reduced
+"$PTC" show --after=partition tests/pipeline/penalty.pdsl >"$TMP/out" 2>"$TMP/err"
+if sed -n '/^forward:/,/^backward:/p' "$TMP/out" | grep -q '"reg"' || [ "$(grep -c 'repeat.*local=' "$TMP/out")" -lt 2 ]; then
+	bad "a penalty is added up once a step" "$TMP/out"
+else
+	ok "a penalty is added up once a step"
+fi
+
 # -- training: the losses of one rank, the same bits each time, params that load into other layouts --
 
 # trains NAME ORDER MESH OPTIONS...: three steps, a line of JSON each, to $TMP/out
