@@ -49,10 +49,15 @@ PARTS ?= runtime codegen passes frontend ir
 ARCHIVES = $(PARTS:%=$(BUILD)/lib%.a)
 OBJ = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
-PACKAGES := gcc libc6-dev flex bison libdnnl-dev libjansson-dev libcmocka-dev jq
+PACKAGES := gcc g++ libc6-dev flex bison libdnnl-dev libjansson-dev libcmocka-dev jq
 FUZZ_PACKAGES := clang libclang-rt-dev
 
-.PHONY: all demo check deps deps-fuzz check-includes unit units bench fuzz fuzz-check fuzzers mutate clean install FORCE
+# The software GPU: one library under the names of the driver, NVRTC, cuBLASLt and NCCL, for $$PTC_CUDA_LIBS.
+SOFTGPU := build/softgpu
+SOFTGPU_SRC := $(filter-out tests/softgpu/test_%.c,$(wildcard tests/softgpu/*.c))
+SOFTGPU_LIBS := libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libnccl.so.2
+
+.PHONY: all demo check softgpu check-softgpu deps deps-fuzz check-includes unit units bench fuzz fuzz-check fuzzers mutate clean install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 all: $(BUILD)/ptc
@@ -118,6 +123,25 @@ check: deps deps-fuzz
 check-includes:
 	$(Q)tests/includes.sh
 
+softgpu: $(SOFTGPU_LIBS:%=$(SOFTGPU)/%)
+$(SOFTGPU_LIBS:%=$(SOFTGPU)/%): $(SOFTGPU)/libsoftgpu.so
+	$(Q)ln -sf libsoftgpu.so $@
+
+$(SOFTGPU)/libsoftgpu.so: $(SOFTGPU_SRC:tests/softgpu/%.c=$(SOFTGPU)/%.o)
+	@echo "  link    $@"
+	$(Q)$(CC) -shared -pthread -Wl,-z,defs -o $@ $^ -lm -ldl
+
+$(SOFTGPU)/%.o: tests/softgpu/%.c $(SOFTGPU)/shim_text.h
+	@echo "  cc      $<"
+	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -I. -fPIC -fvisibility=hidden -fwrapv -pthread $(WARN) -O2 -ftree-vectorize -g -MMD -MP -c -o $@ $<
+
+$(SOFTGPU)/shim_text.h: tests/softgpu/shim.h
+	@mkdir -p $(@D)
+	$(Q){ echo 'static const char shim_text[] ='; sed -e 's/\\/\\\\/g; s/"/\\"/g; s/?/\\?/g; s/^/"/; s/$$/\\n"/' $<; echo ';'; } > $@
+
+check-softgpu: all softgpu
+	$(Q)BUILD=$(BUILD) MAKE="$(MAKE)" tests/check.sh softgpu
+
 demo: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/demo.sh
@@ -179,4 +203,4 @@ install: all
 clean:
 	rm -rf build
 
--include $(wildcard $(BUILD)/obj/*/*.d $(BUILD)/unit/*.d)
+-include $(wildcard $(BUILD)/obj/*/*.d $(BUILD)/obj/*/*/*.d $(BUILD)/unit/*.d build/softgpu/*.d)

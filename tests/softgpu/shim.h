@@ -14,7 +14,7 @@
  * module variables, textures, wgmma, TMA. */
 #define PTC_SOFTGPU 1
 #define __CUDACC_RTC__ 1
-#define __global__
+#define __global__ __attribute__((section(".text.softgpu")))    /* by which kernels are found */
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
@@ -161,8 +161,8 @@ static inline float __int_as_float(int u) { float f; __builtin_memcpy(&f, &u, 4)
 static inline long long __double_as_longlong(double f) { long long u; __builtin_memcpy(&u, &f, 8); return u; }
 static inline double __longlong_as_double(long long u) { double f; __builtin_memcpy(&f, &u, 8); return f; }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-static inline float __expf(float x) { return expf(x); }
-static inline float __logf(float x) { return logf(x); }
+#define __expf(x) expf(x)           /* declared by math.h as well */
+#define __logf(x) logf(x)
 static inline float __frcp_rn(float x) { return 1.0f / x; }
 static inline float __fdividef(float a, float b) { return a / b; }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
@@ -245,4 +245,3 @@ template <class... A> struct softgpu_thunk<void (*)(A...)> {
 	static constexpr unsigned sizes[] = {(unsigned)sizeof(A)..., 0};
 	static constexpr int nargs = sizeof...(A);
 };
-#define SOFTGPU_KERNEL(f) {#f, softgpu_thunk<decltype(&f)>::call<f>, softgpu_thunk<decltype(&f)>::nargs, softgpu_thunk<decltype(&f)>::sizes},
