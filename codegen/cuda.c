@@ -2,11 +2,13 @@
 #include <inttypes.h>
 
 #include "codegen/cuda_impl.h"
+#include "cuda_attn_inc.h"
 #include "cuda_inc.h"
+#include "cuda_moves_inc.h"
 #include "cuda_rows_inc.h"
 #include "math_inc.h"
 
-const char *const cuda_flags = "--std=c++17 --fmad=false";
+const char *const cuda_flags = "--std=c++17 --fmad=false --disable-warnings";
 
 struct made_text {
 	const char *text, *name;
@@ -19,7 +21,7 @@ struct job {
 	struct diag *d;
 	VEC(struct cuda_sig *) sigs;
 	VEC(struct made_text) made;
-	struct text out;
+	struct text out, attention;
 };
 
 /* -- a kernel function -- */
@@ -205,6 +207,8 @@ static bool all_kernels(struct job *j, const struct block *b)
 	for (const struct op *op = b->first; op; op = op->next) {
 		if (op->code == OP_KERNEL && !one_kernel(j, op))
 			return false;
+		if (opinfo[op->code].class == C_ATTN && !cuda_attention_text(&j->attention, j->m, op, j->d))
+			return false;
 		if (op->code != OP_KERNEL && op->body && !all_kernels(j, op->body))
 			return false;
 	}
@@ -213,13 +217,18 @@ static bool all_kernels(struct job *j, const struct block *b)
 
 char *codegen_cuda(struct arena *mem, const struct module *m, struct cuda_sig **sigs, int *nsig, struct diag *d)
 {
-	struct job j = { .mem = mem, .m = m, .d = d, .out = { .mem = mem } };
+	struct job j = { .mem = mem, .m = m, .d = d, .out = { .mem = mem }, .attention = { .mem = mem } };
 
 	text_bytes(&j.out, cuda_inc, sizeof cuda_inc - 1);
 	text_bytes(&j.out, math_inc, sizeof math_inc - 1);
 	text_bytes(&j.out, cuda_rows_inc, sizeof cuda_rows_inc - 1);
+	text_bytes(&j.out, cuda_moves_inc, sizeof cuda_moves_inc - 1);
 	if (!all_kernels(&j, &m->top))
 		return NULL;
+	if (j.attention.n) {
+		text_bytes(&j.out, cuda_attn_inc, sizeof cuda_attn_inc - 1);
+		text_bytes(&j.out, j.attention.s, j.attention.n);
+	}
 	*nsig = (int)j.sigs.n;
 	*sigs = NEWN(mem, struct cuda_sig, j.sigs.n + 1);
 	for (uint32_t i = 0; i < j.sigs.n; i++)

@@ -46,6 +46,64 @@ struct cuda_sig {
  * functions. NULL after an error. */
 char *codegen_cuda(struct arena *mem, const struct module *m, struct cuda_sig **sigs, int *nsig, struct diag *d);
 
+/* -- moves: kernels that every plan's source has -- */
+
+/* n[i] steps of ds[i] elements (ss[i] in the source), outermost first. The same text stands in cuda_moves.inc. */
+struct ptc_nest {
+	int64_t n[12], ds[12], ss[12], count;
+	double x;
+	int32_t nd, mode, ddt, sdt;
+};
+enum cuda_move_mode { CUDA_COPY, CUDA_ADD, CUDA_FILL };
+struct cuda_move {
+	const char *fn;
+	uint32_t grid, block;      /* grid 0: there is nothing to do */
+	struct ptc_nest nest;
+};
+/* dst = src, dst += src (in float32, rounded once) or dst = x over a nest of at most 12 loops; any pair of dtypes. Arguments
+ * of the kernel: void *dst, const void *src (NULL for a fill), struct ptc_nest. align: dst | src | 16, of the addresses. */
+struct cuda_move cuda_move_of(enum cuda_move_mode mode, enum dtype ddt, enum dtype sdt, int nd, const int64_t *n, const int64_t *ds,
+			      const int64_t *ss, double x, uint64_t align);
+/* Others, whose arguments are
+ *   ptc_join: void *dst, int32_t ddt, const void *src, int32_t sdt, int64_t count, int64_t parts, int64_t step, float scale,
+ *             int32_t max: dst[i] = scale * the sum (or largest) of src[i + k step] for k < parts, in order, in float32;
+ *             blocks of 256, any grid;
+ *   ptc_store_int: int32_t *p, int32_t x: *p = x, by one thread. */
+
+/* -- attention -- */
+
+/* What an attention is on a rank: as struct attention of runtime/internal.h, whose comments say what each part means, with
+ * the operands and results in the order of its AT_ numbers. The same text stands in cuda_attn.inc. delta: scratch. */
+enum { CUDA_Q, CUDA_K, CUDA_V, CUDA_O, CUDA_LSE, CUDA_DO, CUDA_DQ, CUDA_DK, CUDA_DV, CUDA_BIAS, CUDA_MASK, CUDA_WINDOW, CUDA_DBIAS,
+       CUDA_ALL };
+struct ptc_order {
+	int64_t start, size, zigzag;
+};
+struct ptc_extra {
+	int64_t there, row, col, loop[8];
+};
+struct ptc_attention {
+	void *at[CUDA_ALL];
+	float *delta;
+	int64_t rows, cols, d, dv;
+	int64_t row_stride[CUDA_BIAS], d_stride[CUDA_BIAS];
+	int64_t nloop, n[8], stride[CUDA_BIAS][8];
+	int64_t keys, causal, join, training; /* keys: bit l: loop l is over a dim of k and v. training: not read, ptc_step has it */
+	struct ptc_order row, col, loop[8];
+	double scale, cap, p;
+	uint64_t key, rng_base, rng_row, rng_col, rng_loop[8];
+	struct ptc_extra extra[4];            /* bias, mask, window, dbias */
+};
+struct cuda_attention {
+	int nlaunch;
+	struct cuda_launch launch[4];         /* in order, on one stream; shared may be more than 48 KB */
+	char name[4][40];                     /* that launch->fn points to: not to be copied */
+	int64_t scratch;                      /* bytes, for x->delta */
+};
+/* The launches of an OP_ATTENTION, or the gradient, whose arguments are struct ptc_attention, const struct ptc_step *, struct
+ * ptc_iter. With x->join, o and lse (dq, dk, dv, dbias) grow and are float32, else they are made. x may be changed. */
+void cuda_attention_of(struct cuda_attention *a, const struct module *m, const struct op *op, struct ptc_attention *x);
+
 /* For NVRTC, beside the architecture; no contraction, so that an op yields the same in any kernel. */
 extern const char *const cuda_flags;
 

@@ -65,7 +65,9 @@ void put_indices(struct gen *g, struct text *t, uint32_t mask, const char *numbe
 const char *inside(struct gen *g, uint32_t mask); /* all indices are of this rank's part: C, "1" */
 void put_nodes(struct gen *g, struct text *t, int from, int to); /* the text of these open loops */
 const char *count_type(const struct gen *g, uint32_t mask);
-/* cuda_pick.c */
+/* pick.c */
 char *cuda_pick(struct gen *g, const struct op *op, int64_t *blocks, int *block);
+/* cuda_attn.c: adds the kernels that op needs, if t has none like them. false: an error has been reported. */
+bool cuda_attention_text(struct text *t, const struct module *m, const struct op *op, struct diag *d);
 
 #endif

@@ -17,11 +17,10 @@ struct gpu {
 static inline void gpu_put_thunks(FILE *f, const char *text)
 {
 	for (const char *s = text; (s = strstr(s, "extern \"C\" __global__")); s++) {
-		const char *p = strchr(s, '\n'), *name = strstr(s, ") k");
+		const char *name = strstr(s, "void ") + 5;
 
-		if (!name || name > p)
-			name = strstr(s, "void ");
-		name = name[0] == ')' ? name + 2 : name + 5;
+		if (!strncmp(name, "__launch_bounds__", 17))
+			name = strchr(name, ')') + 2;
 		int n = (int)strcspn(name, "(");
 
 		fprintf(f, "extern \"C\" void thunk_%.*s(void **p) { shim_thunk(%.*s, p); }\n", n, name, n, name);

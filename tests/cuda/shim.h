@@ -11,6 +11,8 @@
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
+#define __expf(x) expf(x)
 #define __align__(n) __attribute__((aligned(n)))
 #define PTC_DYN_SHARED(T, name) T *name = (T *)shim.shared
 
