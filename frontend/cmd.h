@@ -14,11 +14,12 @@ struct options {
 	int nfiles;
 	const char *out;                 /* -o */
 	const char *plan, *mesh, *set;   /* set: all --set, joined by ',' */
+	const char *add;                 /* all --add, joined by ';' */
 	const char *after, *passes, *dump_after;
 	const char *schedule;            /* a CSV to read */
 	const char *data, *init, *save;
 	const char *trace, *html;        /* files to write */
-	int64_t tokens;                  /* of a whole run */
+	double tokens;                   /* of a whole run */
 	bool fit;
 	int64_t steps, log_every, threads;
 	int64_t seed;
@@ -39,7 +40,7 @@ void session_end(struct session *s);
 
 /* What the command line overrides: used twice by `check`. schedule: a CSV. */
 struct layout {
-	const char *plan, *mesh, *set, *schedule;
+	const char *plan, *mesh, *set, *schedule, *add;
 };
 
 /* The model of s->opt->file as lowered, no pass run; NULL after errors. */

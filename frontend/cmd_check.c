@@ -407,7 +407,7 @@ static struct module *compile(struct session *s, const struct layout *how, const
 
 static struct module *compile_twin(struct session *s, const struct module *plan, const char *set, const char *stop_after)
 {
-	struct layout how = { s->opt->plan, s->opt->mesh, set, NULL };
+	struct layout how = { .plan = s->opt->plan, .mesh = s->opt->mesh, .set = set, .add = s->opt->add };
 	struct diag loud = s->diag;
 
 	if (plan->mesh.n)
@@ -458,7 +458,7 @@ static void drop_reduction(struct module *m, struct block *b, int *left)
 static struct module *compile_plan(struct session *s, const char *set)
 {
 	const char *number = getenv("PTC_TEST_DROP");
-	struct layout how = { s->opt->plan, s->opt->mesh, set, s->opt->schedule };
+	struct layout how = { s->opt->plan, s->opt->mesh, set, s->opt->schedule, s->opt->add };
 
 	if (!number)
 		return compile(s, &how, NULL);

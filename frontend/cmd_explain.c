@@ -1,5 +1,6 @@
 /* frontend/cmd_explain.c - ptc explain: what a step of a plan computes, sends and stores, and what time it
  * takes. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -49,6 +50,47 @@ const char *seconds_text(struct arena *mem, double x)
 {
 	return x >= 1 ? arena_printf(mem, "%.2f s", x) : x >= 1e-3 ? arena_printf(mem, "%.2f ms", 1e3 * x) :
 			arena_printf(mem, "%.1f us", 1e6 * x);
+}
+
+const char *long_time(struct arena *mem, double x)
+{
+	static const struct {
+		double seconds;
+		const char *name;
+	} unit[] = { { 365.25 * 86400, "years" }, { 86400, "days" }, { 3600, "h" }, { 60, "min" }, { 1, "s" } };
+	size_t i = 0;
+
+	while (i + 1 < LEN(unit) && x < 2 * unit[i].seconds)
+		i++;
+	return arena_printf(mem, "%.1f %s", x / unit[i].seconds, unit[i].name);
+}
+
+const char *short_name(struct arena *mem, const char *name, int most)
+{
+	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+	int n = (int)strlen(base);
+
+	return n <= most ? base : arena_printf(mem, "..%s", base + n - most + 2);
+}
+
+struct whole_run run_of(const struct facts *f, double tokens)
+{
+	double a_step = step_tokens(f->m);
+	struct whole_run r = { .tokens = tokens, .steps = a_step > 0 ? ceil(tokens / a_step) : 0 };
+
+	r.seconds = r.steps * f->time.step;
+	r.dollars = r.steps * f->time.dollars;
+	return r;
+}
+
+static void print_run(struct arena *a, const struct facts *f, double tokens)
+{
+	struct whole_run r = run_of(f, tokens);
+
+	printf("run         %s tokens in %.0f steps: %s", amount(a, r.tokens, ""), r.steps, long_time(a, r.seconds));
+	if (r.dollars > 0)
+		printf(", $%s", amount(a, r.dollars, ""));
+	putchar('\n');
 }
 
 static void print_time(struct arena *a, const struct module *m, const struct step_time *t)
@@ -131,6 +173,8 @@ static int explain_text(struct session *s, const struct facts *f)
 		       attention_imbalance(m));
 	print_memory(a, f);
 	print_time(a, m, &f->time);
+	if (s->opt->tokens > 0)
+		print_run(a, f, s->opt->tokens);
 	if (f->stages > 1) {
 		print_pipeline(&f->time.costs.s);
 		print_stages(a, f);
@@ -163,14 +207,98 @@ static bool write_trace(struct session *s, const struct facts *f)
 	return write_file(s, s->opt->trace, out.s, out.n);
 }
 
-int cmd_explain(struct session *s)
+static int explain_one(struct session *s, const struct facts *f)
 {
-	struct module *m = load_plan(s);
+	struct fit fit;
+
+	if (s->opt->fit && !find_fit(s, f, &fit))
+		return WRONG;
+	if (s->opt->trace && !write_trace(s, f))
+		return MACHINE;
+	if (!s->opt->json && !s->opt->fit)
+		return explain_text(s, f);
+	if (!s->opt->json) {
+		print_fit(s, f, &fit);
+		return fflush(stdout) ? MACHINE : DONE;
+	}
+	json_t *all = explain_json(s, f);
+
+	if (s->opt->fit)
+		json_object_set_new(all, "fit", fit_json(f, &fit));
+	return print_json(all);
+}
+
+static int explain_sides(struct session *s, const struct facts *all, int n)
+{
+	json_t *list = s->opt->json ? json_array() : NULL;
+
+	if (!list) {
+		print_sides(s, all, n);
+		return fflush(stdout) ? MACHINE : DONE;
+	}
+	for (int i = 0; i < n; i++) {
+		json_t *one = explain_json(s, &all[i]);
+
+		json_object_set_new(one, "plan", json_string(all[i].name));
+		json_array_append_new(list, one);
+	}
+	return print_json(json_pack("{s:o}", "plans", list));
+}
+
+/* -- which plans: files, and names of plans joined by ',' in each of them that is a model; "" is the one without a name -- */
+
+struct chosen {
+	VEC(struct facts) v;
+};
+
+static bool choose(struct session *s, const struct options *o, const char *file, const char *plan, const char *name, struct chosen *all)
+{
+	struct options one = *o;
 	struct facts f;
 
-	if (!m || !find_facts(s, m, &f))
+	one.file = file;
+	one.plan = plan;
+	s->opt = &one;
+	struct module *m = load_plan(s);
+	bool ok = m && find_facts(s, m, &f);
+
+	s->opt = o;
+	f.name = name;
+	if (ok)
+		PUSH(s->mem, &all->v, f);
+	return ok;
+}
+
+static bool choose_all(struct session *s, const struct options *o, struct chosen *all)
+{
+	bool several = o->plan && strchr(o->plan, ',');
+
+	for (int i = 0; i < o->nfiles; i++) {
+		const char *file = o->files[i], *plan = is_model(file) || o->nfiles == 1 ? o->plan : NULL;
+
+		if (!plan && !choose(s, o, file, NULL, file, all))
+			return false;
+		for (const char *p = plan; p && *p; p += strcspn(p, ","), p += *p == ',') {
+			const char *name = arena_strndup(s->mem, p, strcspn(p, ","));
+
+			if (!choose(s, o, file, *name ? name : NULL, !several ? file : *name ? name : "plan", all))
+				return false;
+		}
+	}
+	return true;
+}
+
+int cmd_explain(struct session *s)
+{
+	struct chosen all = { 0 };
+
+	if (!choose_all(s, s->opt, &all))
 		return WRONG;
-	if (s->opt->trace && !write_trace(s, &f))
-		return MACHINE;
-	return s->opt->json ? print_json(explain_json(s, &f)) : explain_text(s, &f);
+	if (all.v.n == 1)
+		return explain_one(s, &all.v.at[0]);
+	if (s->opt->trace || s->opt->html || s->opt->fit) {
+		fprintf(stderr, "ptc: error: %s is about one plan, not %u\n", s->opt->trace ? "--trace" : s->opt->html ? "--html" : "--fit", all.v.n);
+		return USAGE;
+	}
+	return explain_sides(s, all.v.at, (int)all.v.n);
 }

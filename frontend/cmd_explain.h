@@ -21,11 +21,42 @@ struct facts {
 /* False after an error: a plan that ptc did not make. */
 bool find_facts(struct session *s, struct module *m, struct facts *f);
 double chunk_seconds(const struct facts *f, int stage, enum action_kind kind); /* of all chunks of a stage, one microbatch */
-double joules_of(const struct facts *f);     /* of a step, at the rated power of all devices; 0: not known */
 
-/* "1.2 GB", "3.40 ms", "1 h 12 min": on the arena. */
+/* A plan with something changed: settings of --set, lines of --add. */
+struct change {
+	const char *set, *add;
+	int64_t peak, rows, micro; /* bytes; rows of a microbatch on a rank; microbatches, if it is about these */
+	double step;               /* seconds, predicted */
+	bool fits;
+};
+
+struct fit {
+	double limit;              /* bytes a rank */
+	bool fits;
+	struct change microbatch;  /* the largest that fits; rows 0: none does */
+	struct change *change;     /* that save memory, if it does not fit; those that make it fit first, then by time */
+	int n;
+};
+bool find_fit(struct session *s, const struct facts *f, struct fit *x); /* false after an error */
+int64_t rows_of_microbatch(const struct module *m);                     /* 0: no inputs */
+void print_fit(struct session *s, const struct facts *f, const struct fit *x);
+json_t *fit_json(const struct facts *f, const struct fit *x);
+
+/* Several plans side by side: at most MAX_SIDE in a table. */
+enum { MAX_SIDE = 5 };
+void print_sides(struct session *s, const struct facts *all, int n);
+
+/* Of a run of so many tokens. */
+struct whole_run {
+	double tokens, steps, seconds, dollars, joules;
+};
+struct whole_run run_of(const struct facts *f, double tokens);
+
+/* "1.2 GB", "3.40 ms", "12.3 days", on the arena; a file's name without its folders, shortened. */
 const char *amount(struct arena *mem, double x, const char *unit);
 const char *seconds_text(struct arena *mem, double x);
+const char *long_time(struct arena *mem, double seconds);
+const char *short_name(struct arena *mem, const char *name, int most);
 
 json_t *explain_json(struct session *s, const struct facts *f);
 void print_held(struct session *s, const struct facts *f); /* what is live at the peak, for people */

@@ -25,7 +25,7 @@ int cmd_show(struct session *s)
 		if (o->after && !streq(o->after, "lower") && !is_pass(s, "--after", o->after))
 			return WRONG;
 		po.stop_after = o->after;
-		m = load_model(s, &(struct layout){ o->plan, o->mesh, o->set, o->schedule });
+		m = load_model(s, &(struct layout){ o->plan, o->mesh, o->set, o->schedule, o->add });
 		if (m && !streq(o->after, "lower") && !run_passes(m, &s->diag, &po))
 			return WRONG;
 	}

@@ -114,7 +114,7 @@ static double work(struct session *s, struct layout how, bool placed, struct mod
 
 	diag_init(&quiet, s->mem, &s->src, NULL);
 	struct module *m = front_compile(s->mem, &s->src, &quiet, s->opt->file,
-					 &(struct front_options){ how.plan, how.mesh, sets, how.set ? 1 : 0 });
+					 &(struct front_options){ how.plan, how.mesh, sets, how.set ? 1 : 0, how.add });
 
 	if (!m || !run_passes(m, &quiet, &(struct pass_options){ .stop_after = placed ? "memory" : "simplify" }))
 		return -1;
@@ -170,7 +170,7 @@ static bool shrink_one(struct shrink *k, double *cost)
 const char *shrink_model(struct session *s, double budget)
 {
 	const struct options *o = s->opt;
-	struct shrink k = { .s = s, .set = o->set, .how = { o->plan, o->mesh, o->set, o->schedule } };
+	struct shrink k = { .s = s, .set = o->set, .how = { o->plan, o->mesh, o->set, o->schedule, o->add } };
 	struct module *m = NULL;
 	double cost = work(s, k.how, false, &m);
 

@@ -116,7 +116,7 @@ int64_t param_count(const struct module *m)
 struct module *load_model(struct session *s, const struct layout *how)
 {
 	const char *sets[] = { how->set };
-	struct front_options front = { how->plan, how->mesh, sets, how->set ? 1 : 0 };
+	struct front_options front = { how->plan, how->mesh, sets, how->set ? 1 : 0, how->add };
 
 	struct module *m = front_compile(s->mem, &s->src, &s->diag, s->opt->file, &front);
 
@@ -132,12 +132,12 @@ struct module *load_plan(struct session *s)
 
 		if (!pass_options(s, &po))
 			return NULL;
-		struct module *m = load_model(s, &(struct layout){ o->plan, o->mesh, o->set, o->schedule });
+		struct module *m = load_model(s, &(struct layout){ o->plan, o->mesh, o->set, o->schedule, o->add });
 		return m && run_passes(m, &s->diag, &po) ? m : NULL;
 	}
-	if (o->plan || o->mesh || o->set || o->schedule) {
+	if (o->plan || o->mesh || o->set || o->schedule || o->add) {
 		diag_error(&s->diag, (struct span){ 0 }, "%s is a plan: its sizes and its mesh are fixed", o->file);
-		diag_note(&s->diag, (struct span){ 0 }, "%s goes with the model", o->plan ? "--plan" : o->mesh ? "--mesh" : o->set ? "--set" : "--schedule");
+		diag_note(&s->diag, (struct span){ 0 }, "%s goes with the model", o->plan ? "--plan" : o->mesh ? "--mesh" : o->set ? "--set" : o->add ? "--add" : "--schedule");
 		return NULL;
 	}
 	return plan_load(s->mem, &s->src, o->file, &s->diag);

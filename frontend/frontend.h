@@ -9,6 +9,7 @@ struct front_options {
 	const char *mesh;  /* "dp=4,tp=2": sizes of axes; NULL: as written */
 	const char **sets; /* "embed=768,layers=2": dims, constants and settings */
 	int nsets;
+	const char *add;   /* "optimizer -> dp; seq -> tp": more lines of the plan, behind its own; NULL: none */
 };
 
 /* Reads the file, parses, checks, lowers. NULL after errors were reported. The module lives on mem. */

@@ -320,9 +320,33 @@ static const struct node *find_mesh(struct ctx *c, const struct node *plan)
 	return mesh;
 }
 
+/* --add: lines that stand behind those of the plan. */
+static const struct node *added_lines(struct ctx *c)
+{
+	const char *text = c->opt->add ? arena_printf(c->mem, "plan { %s }", c->opt->add) : NULL;
+	const struct node *plan = text ? ast_parse(c->mem, c->src, c->diag, "--add", text, strlen(text)) : NULL;
+
+	for (const struct node *line = plan ? plan->body : NULL; line; line = line->next)
+		if (line->kind == N_SETTING && streq(line->name, "mesh")) {
+			fail(c, line->at, "a plan has one mesh");
+			hint(c, "--mesh sets the sizes of its axes");
+		}
+	return plan ? plan->body : NULL;
+}
+
+static void lower_lines(struct ctx *c, const struct node *line, const struct node *mesh)
+{
+	for (; line; line = line->next) {
+		if (line->kind == N_ARROW)
+			lower_arrow(c, line, mesh);
+		else if (!overridden(c, line->name))
+			run_setting(c, line);
+	}
+}
+
 void lower_plan(struct ctx *c)
 {
-	const struct node *plan = choose(c), *mesh = find_mesh(c, plan);
+	const struct node *plan = choose(c), *mesh = find_mesh(c, plan), *more = added_lines(c);
 
 	if (mesh)
 		run_mesh(c, mesh);
@@ -333,13 +357,12 @@ void lower_plan(struct ctx *c)
 	for (const struct node *line = plan ? plan->body : NULL; line; line = line->next)
 		if (line->kind == N_ARROW)
 			find_pipeline_axis(c, line);
+	for (const struct node *line = more; line; line = line->next)
+		if (line->kind == N_ARROW)
+			find_pipeline_axis(c, line);
 	if (plan)
 		read_pipeline(c, plan);
-	for (const struct node *line = plan ? plan->body : NULL; line; line = line->next) {
-		if (line->kind == N_ARROW)
-			lower_arrow(c, line, mesh);
-		else if (!overridden(c, line->name))
-			run_setting(c, line);
-	}
+	lower_lines(c, plan ? plan->body : NULL, mesh);
+	lower_lines(c, more, mesh);
 	override_settings(c);
 }

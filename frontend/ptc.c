@@ -1,5 +1,6 @@
 /* frontend/ptc.c - the program: reads the command line and calls a subcommand. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,7 +19,7 @@ static const struct command commands[] = {
 	{ "compile", COMPILE, cmd_compile, "model.pdsl -o plan", "compile a model into a plan ('compile' may be left out)" },
 	{ "run", RUN, cmd_run, "plan|model.pdsl --data FILE --steps N", "train" },
 	{ "check", CHECK, cmd_check, "model.pdsl", "compare the plan with its one-rank twin" },
-	{ "explain", EXPLAIN, cmd_explain, "plan|model.pdsl", "say what a step computes, sends and stores" },
+	{ "explain", EXPLAIN, cmd_explain, "plan|model.pdsl...", "say what a step computes, sends and stores" },
 	{ "verify", VERIFY, cmd_verify, "plan|model.pdsl", "prove that a plan is safe, for all its ranks" },
 	{ "show", SHOW, cmd_show, "plan|model.pdsl", "print the IR" },
 	{ "opt", OPT, cmd_opt, "--pass=A,B in.pir", "run passes on IR text" },
@@ -26,7 +27,7 @@ static const struct command commands[] = {
 	{ "import", IMPORT, cmd_import, "config.json -o model.pdsl", "make a model of a Hugging Face config" },
 };
 
-enum type { FLAG, TEXT, WHOLE, JOINED };
+enum type { FLAG, TEXT, WHOLE, COUNT, JOINED, LINES };
 
 struct option {
 	const char *name, *arg;
@@ -43,6 +44,7 @@ static const struct option options[] = {
 	{ "--plan", "NAME", TEXT, AT(plan), MODEL, "which plan of the model" },
 	{ "--mesh", "dp=2,tp=4", TEXT, AT(mesh), MODEL, "sizes of the plan's axes; others become 1" },
 	{ "--set", "seq=64,...", JOINED, AT(set), MODEL, "sizes of dims, values of constants and settings" },
+	{ "--add", "'a -> b'", LINES, AT(add), MODEL, "a line more in the plan, behind its own" },
 	{ "--schedule", "FILE.csv", TEXT, AT(schedule), MODEL, "the order of a pipeline's actions" },
 	{ "--verify", NULL, FLAG, AT(verify), MODEL | OPT, "check the IR after every pass" },
 	{ "--dump-after", "NAME|all", TEXT, AT(dump_after), MODEL | OPT, "print the IR after a pass, to stderr" },
@@ -58,6 +60,8 @@ static const struct option options[] = {
 	{ "--trace", "FILE", TEXT, AT(trace), RUN | EXPLAIN, "write a step's timeline as Chrome's or Perfetto's JSON" },
 	{ "--log-every", "N", WHOLE, AT(log_every), RUN, "steps between two lines" },
 	{ "--json", NULL, FLAG, AT(json), RUN | CHECK | EXPLAIN | VERIFY, "for programs" },
+	{ "--tokens", "15T", COUNT, AT(tokens), EXPLAIN, "of a whole run: what time, money and energy it takes" },
+	{ "--fit", NULL, FLAG, AT(fit), EXPLAIN, "the largest microbatch that fits, or what to change" },
 	{ "--evaluator", NULL, FLAG, AT(eval_only), CHECK, "on the reference evaluator only" },
 	{ "--threads", "N", WHOLE, AT(threads), RUN | CHECK, "cores to use (0: all)" },
 	{ "-w", NULL, FLAG, AT(write_back), FMT, "write the files back" },
@@ -96,6 +100,20 @@ static int wrong_usage(const char *what, const char *arg, const char *hint)
 	return USAGE;
 }
 
+/* "300e9", "15T" */
+static bool read_count(const char *value, double *x)
+{
+	static const char prefix[] = "kMGTPE";
+	char *end;
+
+	errno = 0;
+	*x = strtod(value, &end);
+	const char *p = *end ? strchr(prefix, *end) : NULL;
+	for (ptrdiff_t i = 0; p && i <= p - prefix; i++)
+		*x *= 1000;
+	return end > value && !end[p != NULL] && !errno && isfinite(*x) && *x > 0;
+}
+
 static bool set_option(struct arena *mem, struct options *to, const struct option *o, const char *value)
 {
 	void *field = (char *)to + o->at;
@@ -107,12 +125,15 @@ static bool set_option(struct arena *mem, struct options *to, const struct optio
 	case TEXT:
 		*(const char **)field = value;
 		return *value;
-	case JOINED: {
+	case JOINED:
+	case LINES: {
 		const char **s = field;
 
-		*s = *s ? arena_printf(mem, "%s,%s", *s, value) : value;
+		*s = *s ? arena_printf(mem, "%s%c%s", *s, o->type == JOINED ? ',' : ';', value) : value;
 		return *value;
 	}
+	case COUNT:
+		return read_count(value, field);
 	case WHOLE: {
 		char *end;
 
@@ -167,10 +188,10 @@ static int read_arguments(struct arena *mem, const struct command *c, struct opt
 
 			if (status)
 				return status;
-		} else if (to->file && c->bit != FMT) {
+		} else if (to->file && !(c->bit & (FMT | EXPLAIN))) {
 			return wrong_usage("one file is enough; there is also", argv[i], NULL);
 		} else {
-			to->file = argv[i];
+			to->file = to->file && c->bit != FMT ? to->file : argv[i];
 			to->files[to->nfiles++] = argv[i];
 		}
 	}

@@ -94,6 +94,53 @@ explain "405B: 6 FLOPs a param and token, and attention" '(6 * 405853388800 * 20
 	and .flops.model > $f and .flops.model < 1.08 * $f and (.memory.stages | length) == 16
 	and ([.memory.stages[].iterations] | add) == 126' "$TMP/plan"
 
+# -- what fits --
+
+# Each change, made by hand, has the peak and the time that --fit says; they are in order; the largest microbatch fits, and
+# one larger does not.
+big8b="examples/llama.pdsl --mesh dp=8"
+# shellcheck disable=SC2086
+fit() {
+	name=$1
+	shift
+	expect "$name" 0 "$PTC" explain --json --fit "$@" && cp "$TMP/out" "$TMP/fit" || return
+	jq -r '.fit.changes[] | [.set // "", .add // "", .peak, .step_s] | join("|")' "$TMP/fit" >"$TMP/changes"
+	while IFS='|' read -r set add peak step; do
+		explain "$name: $set $add" ".memory.peak == $peak and near(.time.step_s; $step; 1e-9)" "$@" ${set:+--set "$set"} ${add:+--add "$add"}
+	done <"$TMP/changes"
+	if jq -e '.memory.peak as $peak | .fit | (.changes | length) > 0 and all(.changes[]; .saves == $peak - .peak and .saves > 0)
+		and ([.changes[] | [(if .fits then 0 else 1 end), .step_s]] | . == sort) and .fits == false
+		and any(.changes[]; .fits) and all(.changes[]; .fits == (.peak <= 80e9))' "$TMP/fit" >/dev/null; then ok "$name"; else bad "$name" "$TMP/fit"; fi
+}
+fit "too large a microbatch" examples/llama.pdsl --mesh dp=8 --set microbatches=16
+fit "no state fits without its axis" examples/llama.pdsl --plan big --mesh dp=4 --set batch=64
+# shellcheck disable=SC2086
+if expect "the largest microbatch" 0 "$PTC" explain --json --fit $big8b && cp "$TMP/out" "$TMP/fit"; then
+	m=$(jq .fit.microbatch.microbatches "$TMP/fit")
+	explain "the largest microbatch fits" ".memory.peak <= 80e9 and .memory.peak == $(jq .fit.microbatch.peak "$TMP/fit")" $big8b --set "microbatches=$m"
+	explain "a larger one does not" ".memory.peak > 80e9" $big8b --set "microbatches=$((m / 2))"
+	"$PTC" examples/llama.pdsl -o "$TMP/plan" 2>/dev/null
+	expect "--fit of a plan" 1 "$PTC" explain --fit "$TMP/plan" && ok "--fit of a plan"
+fi
+explain "an arrow more" '.memory.stages[0].optimizer < 3.1e9' examples/llama.pdsl --plan big --mesh dp=32 --add 'grads -> dp'
+
+# -- several plans --
+
+expect "side by side" 0 "$PTC" explain $gpt --plan ,gpipe,interleaved,whole --set $large --tokens 1T &&
+	if awk 'length($0) > 100 { exit 1 } /^a step / { same = NF; step = 1 } / *pp / { eq = / = / } END { exit !step }' "$TMP/out" &&
+		[ "$(head -1 "$TMP/out" | tr -s ' ')" = " plan gpipe interleaved whole" ] && grep -q '^microbatches .* = .* = ' "$TMP/out" &&
+		grep -qE '^memory a rank .*[+-][0-9.]+%' "$TMP/out"; then ok "side by side"; else bad "side by side" "$TMP/out"; fi
+"$PTC" $gpt --set $large -o "$TMP/a.plan" 2>/dev/null
+if expect "seven plans" 0 "$PTC" explain --json "$TMP/a.plan" $gpt examples/gpt2.pdsl examples/mlp.pdsl examples/bert.pdsl examples/vit.pdsl examples/t5.pdsl; then
+	if jq -e '(.plans | length) == 7 and all(.plans[]; .memory.peak > 0) and .plans[3].plan == "examples/mlp.pdsl"' "$TMP/out" >/dev/null; then
+		ok "seven plans"; else bad "seven plans" "$TMP/out"; fi
+fi
+expect "seven plans in tables" 0 "$PTC" explain "$TMP/a.plan" $gpt examples/gpt2.pdsl examples/mlp.pdsl examples/bert.pdsl examples/vit.pdsl examples/t5.pdsl &&
+	if awk 'length($0) > 100 { exit 1 } /a.plan/ { n++ } END { exit n != 2 }' "$TMP/out"; then ok "seven plans in tables"; else bad "seven plans in tables" "$TMP/out"; fi
+expect "a trace of two plans" 2 "$PTC" explain $gpt examples/gpt2.pdsl --trace "$TMP/x" && ok "a trace of two plans"
+explain "a run of 2^20 tokens" '.run.steps == 8 and near(.run.seconds; 8 * .time.step_s; 1e-9) and near(.run.usd; 8 * .cost.usd_per_step; 1e-9)' \
+	$gpt --set $large --tokens 1048576
+
 # -- CSV --
 
 fails() {
