@@ -52,7 +52,7 @@ static void peaks(void **state)
 		struct arena *mem = arena_new();
 		struct sources src = { 0 };
 		struct diag d;
-		struct front_options front = { layout[i].plan, layout[i].mesh, (const char *[]){ layout[i].set }, layout[i].set ? 1 : 0 };
+		struct front_options front = { .plan = layout[i].plan, .mesh = layout[i].mesh, .sets = (const char *[]){ layout[i].set }, .nsets = layout[i].set ? 1 : 0 };
 
 		diag_init(&d, mem, &src, NULL);
 		struct module *m = front_compile(mem, &src, &d, layout[i].file, &front);
