@@ -127,7 +127,6 @@ static void lay_kept(struct laying *l, int no, int64_t a)
 	bool comes = x->phase == FORWARD ? g > 0 && holds(&l->all->fore[g - 1], no) :
 					   g + 1 < pipe_chunks(l->m) && holds(&l->all->back[g + 1], no);
 	bool made = pipe_runs(l->m, g, x->place);
-	int64_t readers = x->phase == FORWARD ? x->fore : x->back;
 
 	if (!comes && !made)
 		return;
@@ -135,12 +134,12 @@ static void lay_kept(struct laying *l, int no, int64_t a)
 	int64_t end = made ? place_tick(l, a, x->place) : start;
 
 	for (int p = 0; p <= last; p++)
-		if (runs(l, a, readers, p))
+		if (region_read(l->m, x, g, x->phase, p))
 			end = later(end, place_tick(l, a, p));
 	if (holds(x->phase == FORWARD ? &l->all->fore[g] : &l->all->back[g], no))
 		end = end_of(l, a);
 	for (int p = 0; p <= last; p++) {
-		if (x->phase == FORWARD && runs(l, a, x->back, p))
+		if (x->phase == FORWARD && region_read(l->m, x, g, BACKWARD, p))
 			end = later(end, place_tick(l, l->i_of[a], p));
 		if (runs(l, a, x->until_w, p))
 			end = later(end, place_tick(l, l->w_of[a], p));
@@ -286,11 +285,11 @@ static void lay_channels(struct laying *l)
 /* Does a half of backward of chunk g find it where an action before left it? */
 static bool is_left(const struct laying *l, const struct region *x, int g, bool w)
 {
-	int64_t places = w ? x->until_w : x->phase == FORWARD ? x->back : 0;
 	bool read = false;
 
 	for (int p = 0; p <= 2 * (int)l->m->pipe.loops.n; p++)
-		read |= (places >> p & 1) && pipe_runs(l->m, g, p);
+		read |= w ? (x->until_w >> p & 1) && pipe_runs(l->m, g, p) :
+			    x->phase == FORWARD && region_read(l->m, x, g, BACKWARD, p);
 	return (x->kind == RG_STASH && (w ? x->until_w && !x->late : x->phase == FORWARD)) || (x->kind == RG_KEPT && read);
 }
 

@@ -35,6 +35,7 @@ bool holds_buffer(const struct module *m, const struct buffer *b, int stage)
 
 struct readers {
 	int64_t fore, back; /* places */
+	int64_t fore_in, back_in; /* repeats that begin with it, and nothing else there reads it */
 	int64_t until_w;    /* of those in back: W does */
 	bool late;          /* the epilogue */
 };
@@ -58,17 +59,32 @@ static void find_roots(struct building *b)
 		}
 }
 
-static void read_at(struct building *b, const struct op *op, const struct value *in)
+static bool is_local(const struct op *r, uint32_t k)
+{
+	return HAS(r, local) && k < 63 && (r->at.local >> k & 1);
+}
+
+/* Is operand i what the first chunk, as the repeat runs, begins with? The others go on with what that has made. */
+static bool is_entry(const struct building *b, const struct op *op, uint32_t i)
+{
+	bool reverse = HAS(op, reverse) && op->at.reverse;
+
+	return op->code == OP_REPEAT && i < op->at.ncarry && is_staged(b->m, op->at.dim) && !is_local(op, i) &&
+	       reverse == (op->phase == BACKWARD);
+}
+
+static void read_at(struct building *b, const struct op *op, const struct value *in, bool entry)
 {
 	const struct value *v = b->r->root[in->id];
 	struct readers *x = v ? &b->by[v->id] : NULL;
+	int64_t place = op->phase == FORWARD || op->phase == BACKWARD ? 1ll << op_place(op) : 0;
 
 	if (!x)
 		return;
 	if (op->phase == FORWARD)
-		x->fore |= 1ll << op_place(op);
+		*(entry ? &x->fore_in : &x->fore) |= place;
 	else if (op->phase == BACKWARD)
-		x->back |= 1ll << op_place(op);
+		*(entry ? &x->back_in : &x->back) |= place;
 	else if (op->phase == EPILOGUE)
 		x->late = true;
 	if (op->phase == BACKWARD && HAS(op, late))
@@ -82,9 +98,9 @@ static void find_readers(struct building *b)
 		const struct op *start = op->code == OP_WAIT ? op->in[0]->def : NULL;
 
 		for (uint32_t i = 0; i < op->nin; i++)
-			read_at(b, op, op->in[i]);
+			read_at(b, op, op->in[i], is_entry(b, op, i));
 		for (uint32_t i = 0; start && i < start->nin; i++)
-			read_at(b, op, start->in[i]);
+			read_at(b, op, start->in[i], false);
 	}
 }
 
@@ -132,8 +148,7 @@ static bool is_carried(const struct module *m, const struct value *v)
 {
 	const struct op *op = v->def;
 
-	return op->code == OP_REPEAT && is_staged(m, op->at.dim) && v->no < op->at.ncarry &&
-	       !(HAS(op, local) && v->no < 63 && (op->at.local >> v->no & 1));
+	return op->code == OP_REPEAT && is_staged(m, op->at.dim) && v->no < op->at.ncarry && !is_local(op, v->no);
 }
 
 /* A value of FORWARD or BACKWARD. */
@@ -142,7 +157,7 @@ static int micro_region(struct building *b, const struct value *v)
 	const struct op *op = v->def;
 	struct readers x = b->by[v->id];
 	int place = op_place(op);
-	int64_t mine = 1ll << place, others = (x.fore | x.back) & ~mine;
+	int64_t mine = 1ll << place, others = (x.fore | x.back | x.fore_in | x.back_in) & ~mine;
 	bool fore = op->phase == FORWARD, late = HAS(op, late), carried = is_carried(b->m, v);
 
 	if (op->code == OP_ACCUMULATE || x.late)
@@ -153,7 +168,7 @@ static int micro_region(struct building *b, const struct value *v)
 	if (carried || others)
 		return find_region(b, &(struct region){ .kind = RG_KEPT, .phase = op->phase, .place = place, .dim = NODIM,
 							.v = v, .carried = carried, .fore = x.fore, .back = x.back,
-							.until_w = x.until_w });
+							.fore_in = x.fore_in, .back_in = x.back_in, .until_w = x.until_w });
 	if ((fore && x.back) || (!late && x.until_w))
 		return find_region(b, &(struct region){ .kind = RG_STASH, .phase = op->phase, .place = place, .dim = NODIM,
 							.until_w = x.until_w });
@@ -296,27 +311,40 @@ static int last_chunk(const struct module *m, int place)
 	return g;
 }
 
-static bool runs_one(const struct module *m, int g, int64_t places)
+bool region_read(const struct module *m, const struct region *x, int g, enum phase phase, int place)
 {
+	int64_t all = phase == FORWARD ? x->fore : x->back, one = phase == FORWARD ? x->fore_in : x->back_in;
+
+	if (!pipe_runs(m, g, place))
+		return false;
+	if ((all >> place & 1) || !(one >> place & 1))
+		return all >> place & 1;
+	dimid d = m->pipe.loops.at[place / 2];
+	return pipe_chunk_of(m, d, phase == FORWARD ? 0 : dim_size(m, d) - 1) == g;
+}
+
+/* Does chunk g read it, or go on with it? */
+static bool is_wanted(const struct module *m, const struct region *x, int g)
+{
+	if (x->carried && pipe_runs(m, g, x->place))
+		return true;
 	for (int p = 0; p <= 2 * (int)m->pipe.loops.n; p++)
-		if ((places >> p & 1) && pipe_runs(m, g, p))
+		if (region_read(m, x, g, FORWARD, p) || region_read(m, x, g, BACKWARD, p))
 			return true;
 	return false;
 }
 
 bool region_in_message(const struct module *m, const struct region *x, int g, enum phase phase)
 {
-	int64_t readers = x->fore | x->back | (x->carried ? 1ll << x->place : 0);
-
 	if (x->kind != RG_KEPT || x->phase != phase)
 		return false;
 	if (phase == FORWARD && first_chunk(m, x->place) <= g)
 		for (int k = g + 1; k < pipe_chunks(m); k++)
-			if (runs_one(m, k, readers))
+			if (is_wanted(m, x, k))
 				return true;
 	if (phase == BACKWARD && last_chunk(m, x->place) >= g)
 		for (int k = g - 1; k >= 0; k--)
-			if (runs_one(m, k, readers))
+			if (is_wanted(m, x, k))
 				return true;
 	return false;
 }

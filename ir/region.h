@@ -28,6 +28,7 @@ struct region {
 	const struct value *v; /* kept */
 	bool carried;          /* kept: each chunk of the repeat goes on with what the one before made */
 	int64_t fore, back;    /* kept: places that read it in FORWARD, in BACKWARD */
+	int64_t fore_in, back_in; /* kept: repeats that are carried in from it, so that but one chunk of each reads it */
 	bool late;             /* W makes it */
 	int64_t until_w;       /* kept or stash: places where W reads it */
 	int64_t bytes;         /* of a row */
@@ -60,6 +61,8 @@ struct message {
 	int64_t bytes;
 };
 struct message message_of(struct arena *mem, const struct module *m, const struct regions *r, int g, enum phase phase);
+/* Does chunk g read it in FORWARD or BACKWARD at this place? */
+bool region_read(const struct module *m, const struct region *x, int g, enum phase phase, int place);
 bool region_in_message(const struct module *m, const struct region *x, int g, enum phase phase);
 int64_t round_up(int64_t n);
 

@@ -232,7 +232,7 @@ static void keep_bytes(const struct region *x, double bytes, double *kept, doubl
 {
 	bool lasts = x->kind == RG_STASH || x->kind == RG_KEPT;
 
-	if (lasts && x->phase == FORWARD && (x->kind == RG_STASH || x->back)) {
+	if (lasts && x->phase == FORWARD && (x->kind == RG_STASH || x->back || x->back_in)) {
 		*kept += bytes;
 		*freed += x->until_w ? 0 : bytes;
 	} else if (lasts && !x->late && x->until_w) {

@@ -182,6 +182,15 @@ static bool placeless(const struct value *v)
 	return v->kind == K_CONST || v->kind == K_INPUT || v->kind == K_PARAM;
 }
 
+/* A repeat may make both what has a place and what has none. */
+static bool makes_placeless(const struct op *op)
+{
+	for (uint32_t i = 0; i < op->nout; i++)
+		if (!placeless(op->out[i]))
+			return false;
+	return op->nout > 0;
+}
+
 static void put(struct stages *s, struct op *op, int place)
 {
 	SET(op, where, 1ll << place);
@@ -206,7 +215,7 @@ static void place_forward(struct stages *s)
 		if (loop >= 0) {
 			put(s, op, 2 * loop + 1);
 			k = loop + 1;
-		} else if (!op->nout || !placeless(op->out[0]) || op->code == OP_ACCUMULATE) {
+		} else if (!makes_placeless(op) || op->code == OP_ACCUMULATE) {
 			put(s, op, 2 * k);
 		}
 	}
@@ -483,7 +492,7 @@ static void place_backward(struct stages *s)
 				put(s, op, x->place < 0 ? 0 : x->place % 2 ? x->place - 1 : x->place);
 		} else if (in_parts(s, op)) {
 			split_op(s, op);
-		} else if (op->nout && placeless(op->out[0]) && !spot_of(s, op->out[0])->deferred) {
+		} else if (makes_placeless(op) && !spot_of(s, op->out[0])->deferred) {
 			continue;
 		} else if (op->code != OP_READ && opinfo[op->code].class != C_LEAF) {
 			place_back_op(s, op);
