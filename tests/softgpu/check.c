@@ -251,7 +251,7 @@ static void check_bounds(const char *p, size_t len, bool write)
 		if (mem_device(p) != running.node->dev)
 			bad_address("out of bounds", p, len, write, "in memory of another GPU");
 		if (!a || (size_t)(p - a->at) + len > a->bytes)
-			bad_address("out of bounds", p, len, write, a ? text("past the end of %s", place(p)) : "in no live allocation");
+			bad_address("out of bounds", p, len, write, a ? text("over the end of %s", place(p)) : mem_near(p));
 		return;
 	}
 	if (last >= d->range && last < d->range + d->n && p >= last->from && p + len <= last->to && (last->writable || !write))

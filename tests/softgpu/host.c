@@ -179,6 +179,10 @@ static bool run_next(void)
 /* One step of a wait. false: a deadlock. */
 static bool step(struct host *me, unsigned long *seen, double *since)
 {
+	if (me->over(me->arg)) {        /* by what another thread has called */
+		me->blocked = false;
+		return true;
+	}
 	int active = others_active(me);
 	if (*seen != calls) {
 		*seen = calls;
@@ -195,7 +199,7 @@ static bool step(struct host *me, unsigned long *seen, double *since)
 	}
 	if (!active && !someone_patient())
 		return false;
-	if (now() - progress > cfg.timeout)
+	if (now() - progress > (active == 2 ? 20 : 1) * cfg.timeout)
 		return false;
 	nap(0.002);
 	return true;
@@ -212,6 +216,7 @@ bool host_wait(bool (*over)(void *), void *arg, const char *why, bool patient)
 	me->patient = patient;
 	me->gave_up = false;
 	me->blocked = !over(arg);
+	wake();
 	while (me->blocked)
 		if (!step(me, &seen, &since))
 			say_deadlock();

@@ -66,6 +66,21 @@ const struct allocation *mem_find(const void *bytes)
 	return a && (size_t)((const char *)bytes - a->at) < a->bytes ? a : NULL;
 }
 
+const char *mem_near(const void *bytes)
+{
+	int d = mem_device(bytes);
+	const char *p = bytes;
+	if (d < 0)
+		return "which is not device memory";
+	int i = find_before(&live[d], p);
+	const struct allocation *before = i < 0 ? NULL : &live[d].at[i], *after = i + 1 < live[d].n ? &live[d].at[i + 1] : NULL;
+	size_t past = before ? (size_t)(p - before->at) - before->bytes : SIZE_MAX, short_of = after ? (size_t)(after->at - p) : SIZE_MAX;
+	if (past == SIZE_MAX && short_of == SIZE_MAX)
+		return "in no live allocation: there is none";
+	return past <= short_of ? text("in no live allocation: %zu bytes after the end of one of %zu", past, before->bytes) :
+		text("in no live allocation: %zu bytes before one of %zu", short_of, after->bytes);
+}
+
 void *mem_range(int dev, const void *handed, size_t bytes, const char *what, const char *which)
 {
 	if (!is_handed((uint64_t)handed)) {
@@ -85,7 +100,7 @@ void *mem_range(int dev, const void *handed, size_t bytes, const char *what, con
 			report("out of bounds", "%s: %s ends %zu bytes after its allocation of %zu bytes", what, which,
 			       (size_t)(p - a->at) + bytes - a->bytes, a->bytes);
 		else
-			report("out of bounds", "%s: %s lies in no live allocation", what, which);
+			report("out of bounds", "%s: %s lies %s", what, which, mem_near(p));
 		return NULL;
 	}
 	return p;

@@ -48,11 +48,39 @@ static bool matches(const struct nccl_op *a, const struct nccl_op *b)
 		(!rooted || a->root == b->root);
 }
 
+/* The party of a collective that is a device's; NULL. */
+static const struct party *party_on(const struct clique *c, const struct meeting *m, int dev)
+{
+	for (int i = 0; i < c->n; i++)
+		if (c->member[i] && c->member[i]->dev == dev)
+			return m->party[i].op ? &m->party[i] : NULL;
+	return NULL;
+}
+
+/* Devices must come to collectives of several communicators in one order: they may not have room for both at once.
+ * m has just been entered on dev. */
+static void check_order(const struct clique *c, const struct meeting *m, int dev)
+{
+	for (const struct clique *o = cliques; o; o = o->next)
+		for (const struct meeting *x = o == c ? NULL : o->meetings; x; x = x->next) {
+			const struct party *mine = x->from < 0 ? party_on(o, x, dev) : NULL;
+			for (int i = 0; mine && i < c->n; i++) {
+				const struct party *p = &m->party[i];
+				const struct party *q = p->op ? party_on(o, x, c->member[i]->dev) : NULL;
+				if (q && q != mine && p->issue < q->issue)
+					report("order of communicators", "call %d of communicator %d comes after call %d of communicator %d "
+					       "on gpu%d, but before it on gpu%d", m->number, c->serial, x->number, o->serial, dev,
+					       c->member[i]->dev);
+			}
+		}
+}
+
 static void enter_op(struct ncclComm *comm, struct node *n, const struct nccl_op *op)
 {
 	struct clique *c = comm->clique;
 	struct meeting *m;
 	int as = comm->rank;
+	static int issues[MAX_DEVICES];
 	if (is_transfer(op)) {
 		bool send = op->kind == SEND;
 		int from = send ? comm->rank : op->root, to = send ? op->root : comm->rank;
@@ -71,7 +99,10 @@ static void enter_op(struct ncclComm *comm, struct node *n, const struct nccl_op
 		}
 	m->party[as].node = node_ref(n);
 	m->party[as].op = op;
+	m->party[as].issue = issues[comm->dev]++;
 	m->entered++;
+	if (m->from < 0)
+		check_order(c, m, comm->dev);
 }
 
 void nccl_enter(struct node *n)

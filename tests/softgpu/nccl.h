@@ -30,6 +30,7 @@ struct meeting {
 		struct node *node;      /* NULL: has not called */
 		const struct nccl_op *op;
 		bool started;
+		int issue;              /* how many calls its device had had before */
 	} *party;                   /* by rank; of a transfer: sender, receiver */
 	struct meeting *next;
 };
@@ -52,6 +53,7 @@ struct ncclComm {
 
 size_t nccl_size(ncclDataType_t t);
 const char *nccl_describe(const struct nccl_op *op);
+extern struct clique *cliques;
 /* Moves the data of a meeting whose parties all have started. */
 void nccl_move(struct clique *c, struct meeting *m);
 void nccl_enter(struct node *n);

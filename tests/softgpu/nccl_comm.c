@@ -11,7 +11,7 @@ struct split {
 	struct ncclComm **made;
 	struct split *next;
 };
-static struct clique *cliques;
+struct clique *cliques;
 static const char *last_error = "";
 
 ncclResult_t nccl_fail(ncclResult_t r, const char *fmt, ...)

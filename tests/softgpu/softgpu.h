@@ -137,6 +137,7 @@ extern size_t mem_span;                 /* of all devices */
 bool mem_open(void);
 int mem_device(const void *bytes);      /* whose it is; -1 */
 const struct allocation *mem_find(const void *bytes);        /* NULL: no live allocation holds it */
+const char *mem_near(const void *bytes);                     /* for a report: what lies next to it */
 /* The bytes of a range that a library call was given for device dev. NULL after a report: not all of it is one live
  * allocation of that device. */
 void *mem_range(int dev, const void *handed, size_t bytes, const char *what, const char *which);
