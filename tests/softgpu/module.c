@@ -105,7 +105,7 @@ CUresult cuModuleLoadData(CUmodule *m, const void *image)
 	if (!m || !im || memcmp(im->magic, IMAGE_MAGIC, sizeof im->magic))
 		return api_leave(CUDA_ERROR_INVALID_IMAGE);
 	e = capture_forbids("cuModuleLoadData");
-	if (!e && im->arch != cfg.arch)
+	if (!e && (im->arch != cfg.arch || im->checked != cfg.check))   /* one from a cache may be */
 		e = CUDA_ERROR_NO_BINARY_FOR_GPU;
 	struct library *l = e ? NULL : library_of(im);
 	if (!l)

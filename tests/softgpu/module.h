@@ -7,7 +7,7 @@
 struct image {
 	char magic[8];
 	uint64_t bytes;
-	int32_t arch, unused;
+	int32_t arch, checked;
 	char data[];                /* a shared object with softgpu_kernels, ended by a name NULL */
 };
 

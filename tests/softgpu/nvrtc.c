@@ -39,8 +39,11 @@ nvrtcResult nvrtcVersion(int *major, int *minor)
 {
 	if (!major || !minor)
 		return NVRTC_ERROR_INVALID_INPUT;
+	if (!enter())
+		return NVRTC_ERROR_INTERNAL_ERROR;
+	leave();                    /* the settings are read */
 	*major = 13;
-	*minor = 0;
+	*minor = cfg.check;         /* what it makes is not the same */
 	return NVRTC_SUCCESS;
 }
 
@@ -364,6 +367,7 @@ static bool take_image(nvrtcProgram p, const char *path)
 	memcpy(p->image->magic, IMAGE_MAGIC, sizeof p->image->magic);
 	p->image->bytes = n;
 	p->image->arch = p->arch;
+	p->image->checked = cfg.check;
 	memcpy(p->image->data, s, n);
 	free(s);
 	return true;

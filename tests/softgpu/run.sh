@@ -1,5 +1,5 @@
 #!/bin/sh
-# The software GPU itself: programs that must end well in every order, unchecked and checked.
+# The software GPU itself. `run.sh PART...` runs some parts: programs, faults, conform.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 
@@ -17,14 +17,17 @@ build() {
 	return 1
 }
 
-for p in kernels collectives; do
-	build $p || continue
-	for check in 0 1; do
-		for order in fifo lifo random; do
-			SOFTGPU_CHECK=$check SOFTGPU_ORDER=$order expect "$p check=$check $order" 0 timeout 60 "$TMP/$p" && ok "$p $check $order"
+# Programs that must end well in every order, unchecked and checked.
+programs() {
+	for p in kernels collectives; do
+		build $p || continue
+		for check in 0 1; do
+			for order in fifo lifo random; do
+				SOFTGPU_CHECK=$check SOFTGPU_ORDER=$order expect "$p check=$check $order" 0 timeout 60 "$TMP/$p" && ok "$p $check $order"
+			done
 		done
 	done
-done
+}
 
 # fault PROGRAM NAME KIND CHECK ORDER: the original ends well and silent, the fault is reported as what it is.
 fault() {
@@ -42,16 +45,100 @@ fault() {
 	fi
 }
 
-build kernel_faults && "$TMP/kernel_faults" >"$TMP/names" && while IFS=: read -r name kind; do
-	for order in fifo lifo random; do
-		fault kernel_faults "$name" "$kind" 1 $order
-	done
-done <"$TMP/names"
+faults() {
+	build kernel_faults && "$TMP/kernel_faults" >"$TMP/names" && while IFS=: read -r name kind; do
+		for order in fifo lifo random; do
+			fault kernel_faults "$name" "$kind" 1 $order
+		done
+	done <"$TMP/names"
 
-build op_faults && "$TMP/op_faults" >"$TMP/names" && while IFS=: read -r name kind unchecked; do
-	for order in fifo lifo random; do
-		fault op_faults "$name" "$kind" 1 $order
+	build op_faults && "$TMP/op_faults" >"$TMP/names" && while IFS=: read -r name kind unchecked; do
+		for order in fifo lifo random; do
+			fault op_faults "$name" "$kind" 1 $order
+		done
+		[ "$unchecked" = 0 ] || fault op_faults "$name" "$kind" 0 random
+	done <"$TMP/names"
+}
+
+# ---- against a toolkit, where there is one ----
+
+toolkit=${CUDA_HOME:-/usr/local/cuda}
+headers="-I$toolkit/include"
+compare_abi() {
+	for h in cuda.h nvrtc.h cublasLt.h nccl.h; do
+		echo "#include <$h>" | ${CXX:-g++} -E -x c++ $headers - >/dev/null 2>&1 || {
+			skip "api.h is the toolkit's" "no $h in $toolkit/include"
+			return
+		}
 	done
-	[ "$unchecked" = 0 ] || fault op_faults "$name" "$kind" 0 random
-done <"$TMP/names"
+	if ${CXX:-g++} -std=c++17 -fsyntax-only -I. $headers tests/softgpu/same_abi.cc 2>"$TMP/log"; then
+		ok "api.h is the toolkit's"
+	else
+		bad "api.h is not the toolkit's" "$TMP/log"
+	fi
+}
+
+# Where a real library lies: in the toolkit, then where the loader finds it. The driver's may be a stub.
+real() {
+	for d in "$toolkit/lib64" "$toolkit/lib" "$toolkit/lib64/stubs" "$toolkit/lib/stubs"; do
+		[ -e "$d/$1" ] && echo "$d/$1" && return
+	done
+	ldconfig -p 2>/dev/null | sed -n "s,.*$1 .*=> ,,p" | head -1
+}
+
+# names LIST FILE: all names of an api.h list are exported by FILE.
+compare_names() {
+	so=$(real "$2")
+	if [ -z "$so" ]; then
+		skip "names of $2" "not found"
+		return
+	fi
+	{
+		echo '#include "runtime/cuda/api.h"'
+		echo '#define NAME(name, ret, args) @name'
+		echo "$1(NAME)"
+	} | ${CC:-cc} -E -P -I. -xc - | tr ' ' '\n' | sed -n 's/^@//p' | sort >"$TMP/want"
+	nm -D --defined-only "$so" | sed 's/.* //; s/@.*//' | sort -u >"$TMP/have"
+	comm -23 "$TMP/want" "$TMP/have" >"$TMP/why"
+	if [ -s "$TMP/want" ] && ! [ -s "$TMP/why" ]; then
+		ok "names of $2"
+	else
+		bad "$so lacks" "$TMP/why"
+	fi
+	prefix=$3
+	nm -D --defined-only build/softgpu/libsoftgpu.so | sed 's/.* //; s/@.*//' | grep "^$prefix[A-Z]" | sort -u | comm -23 - "$TMP/have" >"$TMP/why"
+	if [ -s "$TMP/why" ]; then
+		bad "not in $so" "$TMP/why"
+	else
+		ok "no others in the stand-in for $2"
+	fi
+}
+
+compare_attributes() {
+	so=$(real libcublasLt.so.13)
+	if [ -z "$so" ]; then
+		skip "attributes of cuBLASLt" "libcublasLt.so.13 not found"
+		return
+	fi
+	build lt_attrs || return
+	"$TMP/lt_attrs" "$so" >"$TMP/real" && "$TMP/lt_attrs" build/softgpu/libcublasLt.so.13 >"$TMP/ours"
+	if [ -s "$TMP/real" ] && diff "$TMP/real" "$TMP/ours" >"$TMP/why"; then
+		ok "attributes of cuBLASLt"
+	else
+		bad "attributes of cuBLASLt" "$TMP/why"
+	fi
+}
+
+conform() {
+	compare_abi
+	compare_names CU_FUNCTIONS libcuda.so cu
+	compare_names NVRTC_FUNCTIONS libnvrtc.so.13 nvrtc
+	compare_names CUBLASLT_FUNCTIONS libcublasLt.so.13 cublasLt
+	compare_names NCCL_FUNCTIONS libnccl.so.2 nccl
+	compare_attributes
+}
+
+for part in ${*:-programs faults conform}; do
+	$part
+done
 finish
