@@ -23,26 +23,52 @@ static void unknown_key(struct ctx *c, const struct node *a, const char *of, con
 	hint(c, "it takes %s", takes);
 }
 
+struct figure {
+	const char *name;
+	double *at; /* NULL: read, and of no use yet */
+};
+
+/* A line of figures, name = x, …; takes: their names. */
+static void figures(struct ctx *c, const struct node *line, int n, const struct figure *figure, const char *takes)
+{
+	for (const struct node *a = line->list; a; a = a->next) {
+		double x = 0;
+		int i = 0;
+
+		while (i < n && !(a->kind == N_KEY && streq(a->name, figure[i].name)))
+			i++;
+		if (i == n)
+			unknown_key(c, a, line->name, takes);
+		else if (positive(c, a->a, &x) && figure[i].at)
+			*figure[i].at = x;
+	}
+}
+
 static void flops(struct ctx *c, const struct node *line)
 {
 	struct hardware *hw = &c->m->hw;
+	const struct figure figure[] = {
+		{ "fp32", &hw->fp32 }, { "bf16", &hw->bf16 }, { "fp8", &hw->fp8 }, { "fp4", &hw->fp4 }, { "fp16", NULL }, { "tf32", NULL },
+	};
 
-	for (const struct node *a = line->list; a; a = a->next) {
-		double x = 0;
+	figures(c, line, LEN(figure), figure, "fp32 = x, bf16 = x, fp8 = x, fp4 = x");
+}
 
-		if (a->kind != N_KEY)
-			unknown_key(c, a, "flops", "fp32 = x, bf16 = x, fp8 = x");
-		else if (!positive(c, a->a, &x))
-			continue;
-		else if (streq(a->name, "fp32"))
-			hw->fp32 = x;
-		else if (streq(a->name, "bf16"))
-			hw->bf16 = x;
-		else if (streq(a->name, "fp8"))
-			hw->fp8 = x;
-		else if (!streq(a->name, "fp16") && !streq(a->name, "tf32") && !streq(a->name, "fp4"))
-			unknown_key(c, a, "flops", "fp32, bf16, fp8");
-	}
+/* What the best products measured reach, in FLOP/s. */
+static void sustained(struct ctx *c, const struct node *line)
+{
+	const struct figure figure[] = { { "bf16", &c->m->hw.best16 }, { "fp8", &c->m->hw.best8 } };
+
+	figures(c, line, LEN(figure), figure, "bf16 = x, fp8 = x");
+}
+
+/* What kernels of attention reach, as shares of the peak. */
+static void attention(struct ctx *c, const struct node *line)
+{
+	struct hardware *hw = &c->m->hw;
+	const struct figure figure[] = { { "fa1", &hw->fa1 }, { "fa2", &hw->fa2 }, { "fa3", &hw->fa3 } };
+
+	figures(c, line, LEN(figure), figure, "fa1 = x, fa2 = x, fa3 = x");
 }
 
 static void memory(struct ctx *c, const struct node *line)
@@ -96,15 +122,23 @@ static void add_link(struct ctx *c, const struct node *line)
 static void line_of_hardware(struct ctx *c, const struct node *line)
 {
 	struct near near = { .name = line->name };
-	static const char *const words[] = { "flops", "memory", "bandwidth", "link", "price" };
+	static const char *const words[] = { "flops", "sustained", "attention", "units", "watts", "memory", "bandwidth", "link", "price" };
 	const struct node *value = line->a ? line->a : line->list;
 
 	if (line->kind != N_SETTING) {
 		fail(c, line->at, "a hardware block has no arrows");
 	} else if (streq(line->name, "flops")) {
 		flops(c, line);
+	} else if (streq(line->name, "sustained")) {
+		sustained(c, line);
+	} else if (streq(line->name, "attention")) {
+		attention(c, line);
 	} else if (streq(line->name, "memory")) {
 		memory(c, line);
+	} else if (streq(line->name, "units")) {
+		positive(c, value, &c->m->hw.units);
+	} else if (streq(line->name, "watts")) {
+		positive(c, value, &c->m->hw.watts);
 	} else if (streq(line->name, "bandwidth")) {
 		positive(c, value, &c->m->hw.bandwidth);
 	} else if (streq(line->name, "price")) {
@@ -115,7 +149,7 @@ static void line_of_hardware(struct ctx *c, const struct node *line)
 		for (size_t i = 0; i < LEN(words); i++)
 			near_offer(&near, words[i]);
 		fail(c, line->name_at, "hardware has no '%s'", line->name);
-		hint(c, near.best ? "did you mean '%s'?" : "it takes flops, memory, link, price",
+		hint(c, near.best ? "did you mean '%s'?" : "it takes flops, sustained, attention, units, watts, memory, link, price",
 		     near.best);
 	}
 }

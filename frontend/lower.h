@@ -247,6 +247,7 @@ const struct node *setting_value(const struct node *line); /* the value of `name
 void read_pipeline(struct ctx *c, const struct node *plan);
 const struct node *plan_option(const struct node *line, const char *name); /* name = value after the word; NULL: none */
 /* -- recompute.c -- */
+void read_software(struct ctx *c, const struct node *line); /* software.c */
 void read_recompute(struct ctx *c, const struct node *line);
 void check_keep(struct ctx *c); /* does `keep` name something? */
 /* What the arrows do to the tensors of the model: arrows that do nothing, padding, microbatches. */

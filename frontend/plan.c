@@ -204,14 +204,12 @@ static void set_recompute(struct ctx *c, const struct node *line)
 		read_recompute(c, line);
 }
 
-static void set_later(struct ctx *c, const struct node *line)
+static void check_pipeline(struct ctx *c, const struct node *line)
 {
 	static const char *const orders[] = { "gpipe", "1f1b", "interleaved", "zb_h1", "zb_v" };
 	static const char *const stages[] = { "stages", "chunks", "inflight", "buffers" };
-	if (streq(line->name, "pipeline") && !check_word(c, line, LEN(orders), orders, LEN(stages), stages))
-		return;
-	if (!streq(line->name, "pipeline"))
-		caution(c, line->at, "'%s' is not supported yet, and has no effect", line->name);
+
+	check_word(c, line, LEN(orders), orders, LEN(stages), stages); /* the rest is read before: read_pipeline */
 }
 
 static void unknown_setting(struct ctx *c, const struct node *line)
@@ -224,7 +222,7 @@ static void unknown_setting(struct ctx *c, const struct node *line)
 	if (near.best)
 		hint(c, "did you mean '%s'?", near.best);
 	else
-		hint(c, "settings are mesh, microbatches, precision, workspace, recompute, pipeline, deterministic");
+		hint(c, "settings are mesh, microbatches, precision, workspace, recompute, pipeline, software, deterministic");
 }
 
 static void run_setting(struct ctx *c, const struct node *line)
@@ -243,8 +241,10 @@ static void run_setting(struct ctx *c, const struct node *line)
 		return; /* the runtime always is */
 	else if (streq(line->name, "recompute"))
 		set_recompute(c, line);
-	else if (streq(line->name, "pipeline") || streq(line->name, "software"))
-		set_later(c, line);
+	else if (streq(line->name, "pipeline"))
+		check_pipeline(c, line);
+	else if (streq(line->name, "software"))
+		read_software(c, line);
 	else
 		unknown_setting(c, line);
 }

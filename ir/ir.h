@@ -24,6 +24,7 @@
 #include "ir/base.h"
 #include "ir/diag.h"
 #include "ir/schedule.h"
+#include "ir/software.h"
 
 enum { MAX_DIMS = 10, MAX_ON = 14, MAX_AXES = 14, MAX_MESH = 6,
        MAX_BUCKET = 256 /* operands of one collective */ }; /* all axes may split one dim */
@@ -230,7 +231,11 @@ struct link {
 
 struct hardware {
 	const char *name;
-	double fp32, bf16, fp8;    /* FLOP/s */
+	double fp32, bf16, fp8, fp4; /* FLOP/s, the peaks */
+	double best16, best8;      /* FLOP/s of the best products measured, in bf16 and fp8; 0: a usual share of the peak */
+	double fa1, fa2, fa3;      /* share of the peak that attention reaches, by kernels; 0: as usual */
+	double units;              /* that work on tiles of a product; 0: as if there were no last, half-empty wave */
+	double watts;              /* of a device at work; 0: unknown */
 	double memory, bandwidth;  /* bytes, bytes/s */
 	int nlink;
 	struct link link[4];       /* from the inside out */
@@ -292,6 +297,7 @@ struct module {
 	struct pipe pipe;
 	struct recompute recompute;
 	struct hardware hw;
+	struct software software;   /* that estimates are for */
 	enum dtype precision;       /* F32 or BF16 */
 	int64_t micro;              /* microbatches a step */
 	dimid batch;                /* NODIM: the model has no inputs */

@@ -343,7 +343,8 @@ static void parse_line(struct parser *p)
 		const char *word;
 		void (*parse)(struct parser *p);
 	} line[] = { { "module", parse_module }, { "source", parse_source }, { "mesh", parse_mesh },
-		     { "axis", parse_axis_line }, { "hardware", parse_hardware }, { "dim", parse_dim_line },
+		     { "axis", parse_axis_line }, { "hardware", parse_hardware }, { "software", parse_software },
+		     { "dim", parse_dim_line },
 		     { "pipeline", parse_pipe }, { "recompute", parse_recompute },
 		     { "buffer", parse_buffer }, { "arrow", parse_arrow } };
 
@@ -352,7 +353,7 @@ static void parse_line(struct parser *p)
 
 		if (!lex_accept_word(p, line[i].word))
 			continue;
-		if (i < p->stage || (i == p->stage && (i == 0 || i == 4 || i == 6 || i == 7)))
+		if (i < p->stage || (i == p->stage && (i == 0 || i == 4 || i == 5 || i == 7 || i == 8)))
 			lex_fail_at(p, at, "'%s' out of order", line[i].word);
 		p->stage = i;
 		line[i].parse(p);

@@ -20,6 +20,7 @@ void parse_source(struct parser *p);
 void parse_mesh(struct parser *p);
 void parse_axis_line(struct parser *p);
 void parse_hardware(struct parser *p);
+void parse_software(struct parser *p);
 void parse_dim_line(struct parser *p);
 void parse_recompute(struct parser *p);
 void parse_buffer(struct parser *p);

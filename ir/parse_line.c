@@ -119,8 +119,9 @@ void parse_hardware(struct parser *p)
 {
 	struct hardware *h = &p->m->hw;
 	const struct { const char *name; double *x; } field[] = {
-		{ "fp32", &h->fp32 }, { "bf16", &h->bf16 }, { "fp8", &h->fp8 }, { "memory", &h->memory },
-		{ "bandwidth", &h->bandwidth }, { "price", &h->price },
+		{ "fp32", &h->fp32 }, { "bf16", &h->bf16 }, { "fp8", &h->fp8 }, { "fp4", &h->fp4 }, { "best16", &h->best16 },
+		{ "best8", &h->best8 }, { "fa1", &h->fa1 }, { "fa2", &h->fa2 }, { "fa3", &h->fa3 }, { "units", &h->units },
+		{ "watts", &h->watts }, { "memory", &h->memory }, { "bandwidth", &h->bandwidth }, { "price", &h->price },
 	};
 
 	if (p->tok.kind == T_STRING)
@@ -138,6 +139,30 @@ void parse_hardware(struct parser *p)
 			lex_fail(p, "an unknown property of the hardware");
 		else if (lex_accept_key(p, field[i].name))
 			*field[i].x = lex_number(p);
+	}
+}
+
+void parse_software(struct parser *p)
+{
+	struct software *s = &p->m->software;
+
+	if (p->tok.kind == T_STRING)
+		s->name = lex_string(p, "a name");
+	while (!p->bad && p->tok.kind == T_WORD) {
+		int i = 0, word = 0;
+
+		while (i < NSWITCH && !lex_is_word(&p->tok, switches[i].name))
+			i++;
+		if (i == NSWITCH || !lex_accept_key(p, switches[i].name)) {
+			lex_fail(p, "no switch of software");
+			return;
+		}
+		while (switches[i].word[word] && !lex_accept_word(p, switches[i].word[word]))
+			word++;
+		if (!switches[i].word[word])
+			lex_fail(p, "%s cannot be this", switches[i].name);
+		else
+			s->at[i] = (uint8_t)word;
 	}
 }
 

@@ -245,8 +245,9 @@ static void put_hardware(struct printer *p)
 	struct text *t = &p->t;
 	const struct hardware *h = &p->m->hw;
 	const struct { const char *name; double x; } field[] = {
-		{ "fp32", h->fp32 }, { "bf16", h->bf16 }, { "fp8", h->fp8 }, { "memory", h->memory },
-		{ "bandwidth", h->bandwidth }, { "price", h->price },
+		{ "fp32", h->fp32 }, { "bf16", h->bf16 }, { "fp8", h->fp8 }, { "fp4", h->fp4 }, { "best16", h->best16 },
+		{ "best8", h->best8 }, { "fa1", h->fa1 }, { "fa2", h->fa2 }, { "fa3", h->fa3 }, { "units", h->units },
+		{ "watts", h->watts }, { "memory", h->memory }, { "bandwidth", h->bandwidth }, { "price", h->price },
 	};
 	bool any = h->name || h->nlink;
 
@@ -274,6 +275,26 @@ static void put_hardware(struct printer *p)
 		put_number(t, h->link[i].latency);
 	}
 	text_put(t, "\n");
+}
+
+static void put_software(struct printer *p)
+{
+	const struct software *s = &p->m->software;
+	bool any = s->name != NULL;
+
+	for (int i = 0; i < NSWITCH; i++)
+		any |= s->at[i] != 0;
+	if (!any)
+		return;
+	text_put(&p->t, "software");
+	if (s->name) {
+		text_put(&p->t, " ");
+		put_string(&p->t, s->name);
+	}
+	for (int i = 0; i < NSWITCH; i++)
+		if (s->at[i])
+			text_put(&p->t, " %s=%s", switches[i].name, switches[i].word[s->at[i]]);
+	text_put(&p->t, "\n");
 }
 
 static void put_dims(struct printer *p)
@@ -619,6 +640,7 @@ char *module_print(struct module *m, struct arena *mem, size_t *len)
 	put_module(&p);
 	put_mesh(&p);
 	put_hardware(&p);
+	put_software(&p);
 	put_dims(&p);
 	put_pipe(&p);
 	put_recompute(&p);

@@ -7,6 +7,7 @@
  *   axis tp/0=2 of tp                            only when refined or with time: then all are listed
  *   axis micro=4 time
  *   hardware "h100" fp32=6.7e13 bf16=... memory=... bandwidth=... price=... link=nvlink:8:4.5e11:3e-06
+ *   software "nvidia_2026" attention=fa3 graphs=off ...   estimates only; switches that are not our own runtime's
  *   dim batch=512 [zigzag=K] !0:3:5:5
  *   pipeline "1f1b" axis=pp chunks=1 [inflight=N] [buffers=N] [fixed] [loops=(enc, dec)] [ends=(3, 6, 8, 9)] [arenas=(N, N)]
  *   recompute auto [memory=N] [keep=("x", glob "mha.*")]
