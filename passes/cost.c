@@ -30,10 +30,24 @@ static double space(const struct module *m, const struct op *op, bool local)
 	return size;
 }
 
-/* q.k and p.v: two contractions of the scores forward, five backward (recomputing q.k). */
-static double attention_factor(const struct op *op)
+/* Products with each score: q.k over the dims of a key and p.v over those of a value forward; backward the
+ * gradients of q and k, of p and v. Kernels that do not keep scores make q.k once more (Dao et al. 2022), which
+ * ranks do, but the model does not ask for. */
+static double attention_flops(const struct module *m, const struct op *op, bool local)
 {
-	return op->code == OP_ATTENTION ? 4 : op->code == OP_ATTENTION_GRAD ? 10 : 0;
+	const struct value *q = op->in[0], *v = op->in[2];
+	double key = (double)dim_size(m, op->at.dim), value = has_dim(v, op->at.dim) ? key : 1, apart = 1;
+
+	for (int i = 0; i < v->nd; i++)
+		if (!has_dim(q, v->d[i]) && v->d[i] != op->at.ctx)
+			apart *= (double)(local ? cap_of(m, v->d[i], &v->sh.on[i]) : dim_size(m, v->d[i]));
+	double scores = space(m, op, local) / key / apart, half = HAS(op, causal) ? 0.5 : 1;
+	double ring = local ? (double)group_size(m, attn_ring(op)) : 1;
+
+	value *= apart;
+	if (op->code == OP_ATTENTION)
+		return 2 * (key + value) * scores * half * ring;
+	return 2 * ((local ? 3 : 2) * key + 2 * value) * scores * half * ring;
 }
 
 static double flops(const struct module *m, const struct op *op, bool local)
@@ -45,8 +59,7 @@ static double flops(const struct module *m, const struct op *op, bool local)
 		return 2 * space(m, op, local);
 	case OP_ATTENTION:
 	case OP_ATTENTION_GRAD:
-		return attention_factor(op) * space(m, op, local) * (HAS(op, causal) ? 0.5 : 1) *
-		       (local ? (double)group_size(m, attn_ring(op)) : 1);
+		return attention_flops(m, op, local);
 	case OP_REPEAT:
 	case OP_KERNEL:
 		for (const struct op *o = op->body->first; o; o = o->next)

@@ -48,8 +48,8 @@ bool run_pass_list(struct module *m, struct diag *d, const char *names /* "a,b" 
 bool selector_matches(const char *sel, bool glob, const char *path);
 
 /* -- cost.c: the one place with machine numbers; counted from labels -- */
-double op_flops(const struct module *m, const struct op *op);        /* logical, whole job, once */
-double op_local_flops(const struct module *m, const struct op *op);  /* one rank, caps */
+double op_flops(const struct module *m, const struct op *op);        /* that the model asks for: logical, whole job, once */
+double op_local_flops(const struct module *m, const struct op *op);  /* that one rank does: caps, q.k again in backward */
 double op_local_bytes(const struct module *m, const struct op *op);  /* read + written, one rank */
 double op_compute_seconds(const struct module *m, const struct op *op); /* roofline; of no loop or collective */
 double op_seconds(const struct module *m, const struct op *op);      /* roofline + collectives, one rank */
