@@ -42,7 +42,7 @@ SRC_codegen := $(wildcard codegen/*.c)
 SRC_runtime := $(wildcard runtime/*.c)
 PARSER := $(if $(wildcard frontend/parse.y),parse scan)
 INCS := $(patsubst codegen/%.inc,$(GEN)/%_inc.h,$(wildcard codegen/*.inc))
-GENH := $(PARSER:%=$(GEN)/%.h) $(INCS) $(if $(wildcard examples/hardware.pdsl),$(GEN)/hardware_pdsl.h)
+GENH := $(PARSER:%=$(GEN)/%.h) $(INCS) $(GEN)/report_html.h $(if $(wildcard examples/hardware.pdsl),$(GEN)/hardware_pdsl.h)
 
 # Archives in linking order; `make unit PARTS=ir` links tests against some of them only.
 PARTS ?= runtime codegen passes frontend ir
@@ -51,13 +51,14 @@ OBJ = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/*.c))
 PACKAGES := gcc g++ libc6-dev flex bison libdnnl-dev libjansson-dev libcmocka-dev jq
 FUZZ_PACKAGES := clang libclang-rt-dev
+BROWSER_PACKAGES := chromium
 
 # The software GPU: one library under the names of the driver, NVRTC, cuBLASLt and NCCL, for $$PTC_CUDA_LIBS.
 SOFTGPU := build/softgpu
 SOFTGPU_SRC := $(filter-out tests/softgpu/test_%.c,$(wildcard tests/softgpu/*.c))
 SOFTGPU_LIBS := libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libnccl.so.2
 
-.PHONY: all demo check softgpu check-softgpu deps deps-fuzz check-includes unit units bench fuzz fuzz-check fuzzers mutate clean install FORCE
+.PHONY: all demo check softgpu check-softgpu deps deps-fuzz deps-browser check-includes unit units bench fuzz fuzz-check fuzzers mutate clean install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 all: $(BUILD)/ptc
@@ -102,6 +103,8 @@ EMBED = @mkdir -p $(GEN); { echo 'static const char $(1)[] ='; \
 	sed -e 's/\\/\\\\/g; s/"/\\"/g; s/?/\\?/g; s/^/"/; s/$$/\\n"/' $<; echo ';'; } > $@
 $(GEN)/hardware_pdsl.h: examples/hardware.pdsl
 	$(call EMBED,hardware_pdsl)
+$(GEN)/report_html.h: frontend/report.html
+	$(call EMBED,report_html)
 $(GEN)/%_inc.h: codegen/%.inc
 	$(call EMBED,$*_inc)
 
@@ -116,7 +119,7 @@ units: $(UNIT)
 unit: units
 	$(Q)BUILD=$(BUILD) tests/unit.sh
 
-check: deps deps-fuzz
+check: deps deps-fuzz deps-browser
 	$(Q)$(MAKE) --no-print-directory all units
 	$(Q)BUILD=$(BUILD) MAKE="$(MAKE)" tests/check.sh
 
@@ -194,6 +197,10 @@ deps:
 # Without these the fuzzers are skipped.
 deps-fuzz:
 	$(Q)$(call INSTALL,$(FUZZ_PACKAGES)) || echo "  not installed: $(FUZZ_PACKAGES)"
+
+# Without it the page of `ptc explain --html` is not looked at.
+deps-browser:
+	$(Q)$(call INSTALL,$(BROWSER_PACKAGES)) || echo "  not installed: $(BROWSER_PACKAGES)"
 
 install: all
 	install -D -m 755 $(BUILD)/ptc $(DESTDIR)$(BINDIR)/ptc

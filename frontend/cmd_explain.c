@@ -213,7 +213,7 @@ static int explain_one(struct session *s, const struct facts *f)
 
 	if (s->opt->fit && !find_fit(s, f, &fit))
 		return WRONG;
-	if (s->opt->trace && !write_trace(s, f))
+	if ((s->opt->trace && !write_trace(s, f)) || (s->opt->html && !write_html(s, f)))
 		return MACHINE;
 	if (!s->opt->json && !s->opt->fit)
 		return explain_text(s, f);

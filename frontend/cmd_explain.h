@@ -42,6 +42,8 @@ int64_t rows_of_microbatch(const struct module *m);                     /* 0: no
 void print_fit(struct session *s, const struct facts *f, const struct fit *x);
 json_t *fit_json(const struct facts *f, const struct fit *x);
 
+bool write_html(struct session *s, const struct facts *f); /* --html; false after an error */
+
 /* Several plans side by side: at most MAX_SIDE in a table. */
 enum { MAX_SIDE = 5 };
 void print_sides(struct session *s, const struct facts *all, int n);

@@ -61,6 +61,7 @@ static const struct option options[] = {
 	{ "--log-every", "N", WHOLE, AT(log_every), RUN, "steps between two lines" },
 	{ "--json", NULL, FLAG, AT(json), RUN | CHECK | EXPLAIN | VERIFY, "for programs" },
 	{ "--tokens", "15T", COUNT, AT(tokens), EXPLAIN, "of a whole run: what time, money and energy it takes" },
+	{ "--html", "FILE", TEXT, AT(html), EXPLAIN, "write all that is known of a step as a page for a browser" },
 	{ "--fit", NULL, FLAG, AT(fit), EXPLAIN, "the largest microbatch that fits, or what to change" },
 	{ "--evaluator", NULL, FLAG, AT(eval_only), CHECK, "on the reference evaluator only" },
 	{ "--threads", "N", WHOLE, AT(threads), RUN | CHECK, "cores to use (0: all)" },
