@@ -103,6 +103,39 @@ done
 model=../gspmd/gpt2 parts "GPT-2, dp 2, tp 4, seq -> tp" \
 	"all_gather tp $((10 * 9437184)), all_reduce dp $((12565 * 768 + 256 * 768 + 2 * (12 * 768 * 192 + 3 * 192 + 768))), all_reduce dp.tp $((14 * 1344 + 3)).5, all_reduce tp $((2 * 24576 + 1)).5, reduce_scatter tp $((10 * 9437184))" \
 	--plan dp_sp --mesh dp=2,tp=4 --set layers=2,batch=32,vocab=50257
+
+# Between stages: all that one chunk hands to the next is x, [batch / m, seq, embed] in each microbatch at each
+# boundary, and its gradient back (Narayanan et al. 2021, 3.2); seq -> tp: a part of it.
+sends() { # NAME ELEMENTS OPTIONS...: that all stages of one rank each send, each way
+	name=$1 elements=$2
+	shift 2
+	expect "$name" 0 "$PTC" explain "tests/volume/${model:-gpt}.pdsl" --json "$@" || return
+	got=$(jq -r '[.comm[] | select(.op == "send")] | [map(select(.why | test("behind"))), map(select(.why | test("before")))] |
+		map(map(.bytes) | add / 4) | join(" ")' "$TMP/out")
+	if [ "$got" = "$elements $elements" ]; then
+		ok "sends: $name"
+	else
+		{
+			echo "forward and backward: $got, expected $elements both"
+			jq -c '.comm[] | select(.op == "send") | [.stage, .bytes / 4, .why]' "$TMP/out"
+		} >"$TMP/why"
+		bad "sends: $name" "$TMP/why"
+	fi
+}
+
+x=$((4 * 8 * 8))
+for m in 1 2 4; do
+	sends "pp 2, $m microbatches" $x --plan pipe --mesh pp=2 --set microbatches=$m
+done
+sends "pp 4" $((3 * x)) --plan pipe --mesh pp=4 --set layers=5,microbatches=2
+sends "pp 2, 2 chunks" $((3 * x)) --plan pipe_i --mesh pp=2 --set layers=5,microbatches=2
+sends "pp 2, zb_v, the middle on one stage" $((2 * x)) --plan pipe_v --mesh pp=2 --set layers=5,microbatches=2
+# An encoder and a decoder in bf16, half the bytes: x between encoder layers, mem and y between decoder layers.
+t5="batch=12,src=6,dst=8,vocab=16,embed=8,enc=4,dec=4,heads=2,head=4,ff=6,buckets=8,microbatches=2"
+mem=$((12 * 6 * 8)) y=$((12 * 8 * 8))
+model=../../examples/t5 sends "encoder | decoder" $(((mem + y) / 2)) --mesh pp=2,dp=1,tp=1 --set $t5
+model=../../examples/t5 sends "encoder in two, decoder in two" $(((mem + 2 * (mem + y)) / 2)) --mesh pp=4,dp=1,tp=1 --set $t5
+sends "pp 2, tp 2, seq -> tp" $((x / 2)) --plan pipe_sp --mesh pp=2,tp=2 --set microbatches=2
 for plan in "--plan zero" "--plan zero --set microbatches=2,batch=24 --mesh dp=3" "--mesh dp=3"; do
 	expect "a table, $plan, is what one rank computes" 0 "$PTC" check tests/volume/table.pdsl $plan && ok "table: $plan"
 done
