@@ -49,6 +49,8 @@ bool enter(void)
 	if (in_callback)
 		return false;
 	pthread_once(&once, make_key);
+	if (mine)
+		mine->entering = true;
 	pthread_mutex_lock(&lock);
 	config_read();
 	if (!mine) {
@@ -61,7 +63,7 @@ bool enter(void)
 		pthread_setspecific(key, mine);
 	}
 	self_host = mine;
-	mine->polling = false;
+	mine->entering = mine->polling = false;
 	calls++;
 	progress = now();
 	return true;
@@ -79,7 +81,7 @@ void host_callback(CUhostFn fn, void *data)
 	in_callback = false;
 }
 
-/* Sleeps, as the kernel sees it: 'S' or 'D' after the name's last ')'. */
+/* Sleeps, as the kernel sees it: 'S' after the name's last ')'. */
 static bool asleep(long tid)
 {
 	char path[64], buf[512];
@@ -91,7 +93,7 @@ static bool asleep(long tid)
 	fclose(f);
 	buf[n] = 0;
 	const char *p = strrchr(buf, ')');
-	return p && p[1] && (p[2] == 'S' || p[2] == 'D');
+	return p && p[1] && p[2] == 'S';
 }
 
 /* Threads that may still do something: 0 none; 1 all of them sleep or poll; 2 some run. */
@@ -99,7 +101,7 @@ static int others_active(const struct host *me)
 {
 	int most = 0;
 	for (struct host *h = hosts; h; h = h->next) {
-		int a = h == me || h->blocked ? 0 : !h->woken && (h->polling || asleep(h->tid)) ? 1 : 2;
+		int a = h == me || h->blocked ? 0 : !h->woken && !h->entering && (h->polling || asleep(h->tid)) ? 1 : 2;
 		most = a > most ? a : most;
 	}
 	return most;
@@ -189,7 +191,7 @@ static bool step(struct host *me, unsigned long *seen, double *since)
 		*since = progress = now();
 	}
 	double idle = now() - *since;
-	if (active && idle < (active == 1 ? 0.001 : 0.2)) {
+	if (active && idle < (active == 1 ? 0.001 : 0.5)) {
 		nap(0.0005);
 		return true;
 	}

@@ -19,7 +19,7 @@ build() {
 
 # Programs that must end well in every order, unchecked and checked.
 programs() {
-	for p in kernels collectives products; do
+	for p in driver kernels capture products collectives edges; do
 		build $p || continue
 		for check in 0 1; do
 			for order in fifo lifo random; do

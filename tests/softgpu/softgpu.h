@@ -102,6 +102,7 @@ void nodes_kill(int dev);                                   /* all of a device a
 /* -- host.c: threads of the program, waiting -- */
 struct host {
 	long tid;
+	_Atomic bool entering;      /* waits for the lock */
 	bool blocked, polling;
 	bool woken;                 /* its wait is over, it has not returned yet */
 	bool patient;               /* waits for threads that may not have called yet */

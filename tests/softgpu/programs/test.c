@@ -46,6 +46,13 @@ static void *symbol(void *h, const char *name)
 
 void open_api(void)
 {
+	load_api();
+	CU(cuInit(0));
+	set_device(0);
+}
+
+void load_api(void)
+{
 	void *h = library("libcuda.so.1");
 	CU_FUNCTIONS(LOAD)
 	*(void **)&api.softgpuDeclare = symbol(h, "softgpuDeclare");
@@ -56,8 +63,6 @@ void open_api(void)
 	CUBLASLT_FUNCTIONS(LOAD)
 	h = library("libnccl.so.2");
 	NCCL_FUNCTIONS(LOAD)
-	CU(cuInit(0));
-	set_device(0);
 }
 
 void set_device(int dev)

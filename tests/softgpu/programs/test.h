@@ -37,7 +37,8 @@ extern struct api api;
 	} while (0)
 _Noreturn void fail(const char *file, int line, const char *what, int code);
 
-void open_api(void);                /* all names; the first device is current */
+void load_api(void);                /* all names */
+void open_api(void);                /* and the first device is current */
 CUmodule compile(const char *src);  /* for the current device; prints the log and stops when it fails */
 CUfunction function(CUmodule m, const char *name);
 CUdeviceptr alloc(size_t bytes);
