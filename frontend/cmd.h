@@ -20,6 +20,8 @@ struct options {
 	const char *data, *init, *save;
 	const char *trace, *html;        /* files to write */
 	double tokens;                   /* of a whole run */
+	const char *calibrate;           /* a run's --json */
+	int64_t ranks;
 	bool fit;
 	int64_t steps, log_every, threads;
 	int64_t seed;
@@ -75,6 +77,7 @@ int cmd_verify(struct session *s);
 int cmd_show(struct session *s);
 int cmd_opt(struct session *s);
 int cmd_explain(struct session *s);
+int cmd_calibrate(struct session *s);
 int cmd_fmt(struct session *s);
 int cmd_import(struct session *s);
 

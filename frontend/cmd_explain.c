@@ -9,7 +9,7 @@
 
 bool find_facts(struct session *s, struct module *m, struct facts *f)
 {
-	*f = (struct facts){ s->opt->file, m, count_flops(m), .stages = pipe_stages(m) };
+	*f = (struct facts){ s->opt->file, m, count_flops(m), .factor = 1, .stages = pipe_stages(m) };
 	f->live = live_at_peak(s->mem, m, &s->diag);
 	if (!f->live)
 		return false;
@@ -19,7 +19,7 @@ bool find_facts(struct session *s, struct module *m, struct facts *f)
 			f->fullest = d;
 		}
 	f->time = step_time_of(s->mem, m, &f->flops); /* numbers the ops: last */
-	return true;
+	return !s->opt->calibrate || calibrate_to(s, f, s->opt->calibrate);
 }
 
 double chunk_seconds(const struct facts *f, int stage, enum action_kind kind)
@@ -29,7 +29,7 @@ double chunk_seconds(const struct facts *f, int stage, enum action_kind kind)
 	for (int g = 0; g < f->time.costs.s.p * f->time.costs.s.v; g++)
 		if (schedule_stage(&f->time.costs.s, g) == stage)
 			sum += f->time.costs.c.chunk[g].seconds[kind];
-	return sum;
+	return f->factor * sum;
 }
 
 /* -- for people -- */
@@ -93,10 +93,13 @@ static void print_run(struct arena *a, const struct facts *f, double tokens)
 	putchar('\n');
 }
 
-static void print_time(struct arena *a, const struct module *m, const struct step_time *t)
+static void print_time(struct arena *a, const struct facts *f)
 {
-	printf("time        %s a step, predicted: compute %s, exposed communication %s", seconds_text(a, t->step), seconds_text(a, t->compute),
-	       seconds_text(a, t->exposed));
+	const struct module *m = f->m;
+	const struct step_time *t = &f->time;
+
+	printf("time        %s a step, predicted%s: compute %s, exposed communication %s", seconds_text(a, t->step),
+	       f->factor == 1 ? "" : arena_printf(a, ", times %.3g as measured", f->factor), seconds_text(a, t->compute), seconds_text(a, t->exposed));
 	if (pipe_axis(m) >= 0)
 		printf(", bubble %.1f %%", 100 * t->bubble);
 	printf("\nspeed       MFU %.1f %%, HFU %.1f %%; %.1f TFLOP/s and %.0f tokens/s a rank\n", 100 * t->mfu, 100 * t->hfu, t->tflops,
@@ -172,7 +175,7 @@ static int explain_text(struct session *s, const struct facts *f)
 		printf("balance     the slowest rank makes %.2f times the mean of the scores of causal attention; order = zigzag evens it out\n",
 		       attention_imbalance(m));
 	print_memory(a, f);
-	print_time(a, m, &f->time);
+	print_time(a, f);
 	if (s->opt->tokens > 0)
 		print_run(a, f, s->opt->tokens);
 	if (f->stages > 1) {

@@ -14,6 +14,7 @@ struct facts {
 	struct flops flops;
 	struct stage_live *live;  /* by stage */
 	struct step_time time;
+	double factor;            /* of times, by --calibrate; else 1 */
 	int stages, fullest;      /* fullest: the stage with the highest peak */
 	int64_t peak;
 };
@@ -42,6 +43,8 @@ int64_t rows_of_microbatch(const struct module *m);                     /* 0: no
 void print_fit(struct session *s, const struct facts *f, const struct fit *x);
 json_t *fit_json(const struct facts *f, const struct fit *x);
 
+/* Scales what is predicted to the run in a file that `ptc run --json` wrote. False after an error. */
+bool calibrate_to(struct session *s, struct facts *f, const char *path);
 bool write_html(struct session *s, const struct facts *f); /* --html; false after an error */
 
 /* Several plans side by side: at most MAX_SIDE in a table. */

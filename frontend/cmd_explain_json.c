@@ -68,6 +68,7 @@ json_t *explain_json(struct session *s, const struct facts *f)
 			       t->step, "compute_s", t->compute, "exposed_comm_s", t->exposed, "bubble_fraction", t->bubble,
 			       "mfu", t->mfu, "hfu", t->hfu, "tflops_per_gpu", t->tflops, "tokens_per_s_per_gpu", t->tokens,
 			       "cost", "usd_per_step", t->dollars, "usd_per_1e12_tokens", t->per_tokens));
+	json_object_set_new(json_object_get(all, "time"), "factor", json_real(f->factor));
 	if (s->opt->tokens > 0) {
 		struct whole_run r = run_of(f, s->opt->tokens);
 

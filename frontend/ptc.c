@@ -6,7 +6,8 @@
 
 #include "frontend/cmd.h"
 
-enum { COMPILE = 1, RUN = 2, CHECK = 4, SHOW = 8, OPT = 16, EXPLAIN = 32, FMT = 64, IMPORT = 128, VERIFY = 256 };
+enum { COMPILE = 1, RUN = 2, CHECK = 4, SHOW = 8, OPT = 16, EXPLAIN = 32, FMT = 64, IMPORT = 128, VERIFY = 256,
+       CALIBRATE = 512 };
 
 struct command {
 	const char *name;
@@ -20,6 +21,7 @@ static const struct command commands[] = {
 	{ "run", RUN, cmd_run, "plan|model.pdsl --data FILE --steps N", "train" },
 	{ "check", CHECK, cmd_check, "model.pdsl", "compare the plan with its one-rank twin" },
 	{ "explain", EXPLAIN, cmd_explain, "plan|model.pdsl...", "say what a step computes, sends and stores" },
+	{ "calibrate", CALIBRATE, cmd_calibrate, "-o here.pdsl", "measure this machine into hardware blocks" },
 	{ "verify", VERIFY, cmd_verify, "plan|model.pdsl", "prove that a plan is safe, for all its ranks" },
 	{ "show", SHOW, cmd_show, "plan|model.pdsl", "print the IR" },
 	{ "opt", OPT, cmd_opt, "--pass=A,B in.pir", "run passes on IR text" },
@@ -40,7 +42,7 @@ struct option {
 #define AT(field) offsetof(struct options, field)
 enum { MODEL = COMPILE | RUN | CHECK | SHOW | EXPLAIN | VERIFY };
 static const struct option options[] = {
-	{ "-o", "FILE", TEXT, AT(out), COMPILE | OPT | SHOW | IMPORT, "where to write ('-': stdout)" },
+	{ "-o", "FILE", TEXT, AT(out), COMPILE | OPT | SHOW | IMPORT | CALIBRATE, "where to write ('-': stdout)" },
 	{ "--plan", "NAME", TEXT, AT(plan), MODEL, "which plan of the model" },
 	{ "--mesh", "dp=2,tp=4", TEXT, AT(mesh), MODEL, "sizes of the plan's axes; others become 1" },
 	{ "--set", "seq=64,...", JOINED, AT(set), MODEL, "sizes of dims, values of constants and settings" },
@@ -62,6 +64,8 @@ static const struct option options[] = {
 	{ "--json", NULL, FLAG, AT(json), RUN | CHECK | EXPLAIN | VERIFY, "for programs" },
 	{ "--tokens", "15T", COUNT, AT(tokens), EXPLAIN, "of a whole run: what time, money and energy it takes" },
 	{ "--html", "FILE", TEXT, AT(html), EXPLAIN, "write all that is known of a step as a page for a browser" },
+	{ "--calibrate", "RUN.jsonl", TEXT, AT(calibrate), EXPLAIN, "what `ptc run --json` printed: times are scaled to it" },
+	{ "--ranks", "N", WHOLE, AT(ranks), CALIBRATE, "measure for this number of ranks; else for 1, 2, 4 and 8" },
 	{ "--fit", NULL, FLAG, AT(fit), EXPLAIN, "the largest microbatch that fits, or what to change" },
 	{ "--evaluator", NULL, FLAG, AT(eval_only), CHECK, "on the reference evaluator only" },
 	{ "--threads", "N", WHOLE, AT(threads), RUN | CHECK, "cores to use (0: all)" },
@@ -229,7 +233,7 @@ int main(int argc, char **argv)
 
 	if (status == DONE && opt.help) {
 		help(c);
-	} else if (status == DONE && !opt.file) {
+	} else if (status == DONE && !opt.file && c->bit != CALIBRATE) {
 		fprintf(stderr, "ptc: error: no file given\nptc: note: ptc %s %s\n", first == 1 ? "" : c->name, c->usage);
 		status = USAGE;
 	} else if (status == DONE) {

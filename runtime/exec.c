@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "runtime/backend.h"
 #include "runtime/exec.h"
@@ -421,9 +422,20 @@ static bool run_all(struct rank *r)
 	return ok && run_once(r, EPILOGUE);
 }
 
+static double processor_seconds(clockid_t of)
+{
+	struct timespec t;
+
+	clock_gettime(of, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void run_step(struct rank *r)
 {
+	double start = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
+
 	on(r)->step(r, run_all);
+	r->busy_s = processor_seconds(CLOCK_THREAD_CPUTIME_ID) - start;
 	comm_pulse(r->rt->comm, r->no, NULL, 0, -1, 0);
 	comm_done(r->rt->comm);
 }
@@ -476,7 +488,10 @@ bool rt_step(struct runtime *r, int64_t step, bool training, struct diag *d)
 	comm_begin(r->comm);
 	r->step = step;
 	r->training = training;
+	double start = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
+
 	threads_run(r, run_step);
+	r->busy_s = processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - start;
 	if (comm_failed(r->comm)) {
 		struct span at;
 		const char *why = comm_error(r->comm, &at);
@@ -484,6 +499,15 @@ bool rt_step(struct runtime *r, int64_t step, bool training, struct diag *d)
 		return diag_error(d, at, "step %lld, %s", (long long)step, why);
 	}
 	return true;
+}
+
+double rt_processor_seconds(const struct runtime *r)
+{
+	double most = r->busy_s / processor_count();
+
+	for (int64_t i = 0; i < r->nrank; i++)
+		most = r->rank[i].busy_s > most ? r->rank[i].busy_s : most;
+	return most;
 }
 
 double rt_report(struct runtime *r, const char *key, bool *found)

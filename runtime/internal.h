@@ -380,6 +380,7 @@ struct rank {
 	struct group *group[64];  /* by rt->groups; NULL: it is in none */
 	int place[64];            /* which member of it */
 	struct tally *sent;       /* by rt->senders */
+	double busy_s;            /* processor seconds of its thread in the last step */
 	struct tracer *trace;     /* NULL: its step is not traced */
 	struct action act;        /* at work; kind NACT: prologue, with mb 1 epilogue */
 	double scores;            /* that attention has met since the runtime was opened */
@@ -426,6 +427,7 @@ struct runtime {
 	int *sends;               /* by region: which of the senders; -1: it does not travel */
 	VEC(struct group_kind) groups;
 	int threads;              /* a rank */
+	double busy_s;            /* processor seconds of all threads in the last step */
 
 	pthread_mutex_t lock;
 	pthread_cond_t go, ended;

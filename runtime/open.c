@@ -387,7 +387,7 @@ static bool make_rank(struct runtime *rt, struct rank *r, struct diag *d)
 }
 
 /* Cores that we may use; PTC_THREADS: fewer or more, in all. */
-static int cores(void)
+int processor_count(void)
 {
 	const char *want = getenv("PTC_THREADS");
 	cpu_set_t set;
@@ -444,7 +444,7 @@ static bool make_all(struct runtime *rt, struct diag *d)
 	rt->nrank = module_ranks(rt->m);
 	if (rt->nrank < 1 || rt->nrank > MAX_RANKS)
 		return diag_error(d, nowhere, "a plan for %lld ranks; one machine runs up to %d", (long long)rt->nrank, MAX_RANKS);
-	rt->threads = (int)(cores() / rt->nrank);
+	rt->threads = (int)(processor_count() / rt->nrank);
 	rt->threads = rt->threads < 1 ? 1 : rt->threads > 64 ? 64 : rt->threads;
 	rt->rank = NEWN(rt->mem, struct rank, rt->nrank);
 	rt->comm = comm_open(rt->nrank, 600);

@@ -53,8 +53,8 @@ static void print_json(struct run *x, struct arena *mem, int64_t step, double se
 	double norm = rt_report(x->rt, "grad_norm", &has_norm);
 	int metrics = 0;
 
-	printf("{\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"tokens_per_s\":%.6g,\"step_ms\":%.6g", (long long)step,
-	       number(mem, x->loss, x->has_loss), number(mem, norm, has_norm), x->tokens / seconds, seconds * 1e3);
+	printf("{\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"tokens_per_s\":%.6g,\"step_ms\":%.6g,\"cpu_ms\":%.6g", (long long)step,
+	       number(mem, x->loss, x->has_loss), number(mem, norm, has_norm), x->tokens / seconds, seconds * 1e3, rt_processor_seconds(x->rt) * 1e3);
 	for (uint32_t i = 0; i < x->rt->reports.n; i++) {
 		const struct report *r = &x->rt->reports.at[i];
 

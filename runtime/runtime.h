@@ -31,6 +31,9 @@ void rt_close(struct runtime *r);
 void rt_set(struct runtime *r, const char *buffer, const double *x); /* logical tensor, row-major as declared; inputs: the whole batch */
 void rt_get(struct runtime *r, const char *buffer, double *x);       /* joined from the ranks */
 bool rt_step(struct runtime *r, int64_t step, bool training, struct diag *d);
+/* What the last step takes the processors: the seconds of the busiest of the ranks' threads, or those of all threads over
+ * the cores, whichever are more. Other programs on the machine do not add to it; nor does waiting. */
+double rt_processor_seconds(const struct runtime *r);
 double rt_report(struct runtime *r, const char *key, bool *found);
 int64_t rt_peak_bytes(struct runtime *r, int64_t rank);
 

@@ -17,3 +17,12 @@ for mesh in dp=1 dp=2 tp=2 dp=2,tp=2; do
 	$ptc run examples/gpt-mini.pdsl --mesh $mesh --data tests/data/text.txt --steps 10 --json |
 		tail -1 | jq -r "\"    $mesh: \\(.summary.tokens_per_s | floor) tokens/s\""
 done
+echo "explain Llama 3 405B on 16,384 ranks"
+big="examples/llama.pdsl --plan big --set batch=2048,embed=16384,layers=126,group=16,ff=53248 --mesh pp=16,dp=128,tp=8"
+for how in "" --fit "--trace $tmp/t.json" "--html $tmp/h.html"; do
+	# shellcheck disable=SC2086
+	/usr/bin/env bash -c "TIMEFORMAT='%R s, %U s of a processor'; time $ptc explain $big $how >/dev/null" 2>"$tmp/time"
+	echo "    explain ${how%% *}: $(cat "$tmp/time")"
+done
+echo "predicted and measured steps on this machine"
+sh tests/predict.sh
