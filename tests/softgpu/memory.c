@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, FRESH = 16 << 20 };
 char *mem_handed, *mem_bytes;
 size_t mem_span;
 static struct allocations {
@@ -106,6 +107,26 @@ void *mem_range(int dev, const void *handed, size_t bytes, const char *what, con
 	return p;
 }
 
+/* Fills with 0xff, NaN in fp32 and bf16: pages of a file, so that those never written cost nothing. */
+static bool map_fresh(char *at, size_t bytes)
+{
+	static int file = -1;
+	if (file < 0) {
+		file = memfd_create("softgpu-fresh", MFD_CLOEXEC);
+		char page[PAGE];
+		memset(page, 0xff, sizeof page);
+		for (int i = 0; file >= 0 && i < FRESH / PAGE; i++)
+			if (write(file, page, sizeof page) != sizeof page)
+				return false;
+	}
+	for (size_t done = 0; done < bytes; done += FRESH) {
+		size_t n = bytes - done < FRESH ? bytes - done : FRESH;
+		if (mmap(at + done, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED)
+			return false;
+	}
+	return true;
+}
+
 /* Room for a new allocation: at what index, or -1. */
 static int find_room(struct allocations *a, char *base, size_t bytes, char **at)
 {
@@ -130,7 +151,7 @@ CUresult mem_alloc(int dev, CUdeviceptr *p, size_t bytes)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	char *at;
 	int i = find_room(a, mem_bytes + device_span() * (size_t)dev, whole, &at);
-	if (i < 0 || mprotect(at, whole, PROT_READ | PROT_WRITE))
+	if (i < 0 || !map_fresh(at, whole))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (a->n == a->cap) {
 		a->cap = a->cap ? 2 * a->cap : 16;
@@ -139,7 +160,6 @@ CUresult mem_alloc(int dev, CUdeviceptr *p, size_t bytes)
 	memmove(a->at + i + 1, a->at + i, (size_t)(a->n++ - i) * sizeof *a->at);
 	a->at[i] = (struct allocation){at, bytes};
 	a->used += whole;
-	memset(at, 0xff, whole);        /* NaN in fp32 and bf16 */
 	check_forget(at, whole);
 	*p = (CUdeviceptr)(mem_handed + (at - mem_bytes));
 	return CUDA_SUCCESS;
@@ -153,8 +173,8 @@ CUresult mem_free(int dev, CUdeviceptr p)
 	if (i < 0 || a->at[i].at != at)
 		return CUDA_ERROR_INVALID_VALUE;
 	size_t whole = (a->at[i].bytes + PAGE - 1) / PAGE * PAGE;
-	mprotect(at, whole, PROT_NONE);
-	madvise(at, whole, MADV_DONTNEED);
+	if (mmap(at, whole, PROT_NONE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+		must(NULL);
 	a->used -= whole;
 	memmove(a->at + i, a->at + i + 1, (size_t)(--a->n - i) * sizeof *a->at);
 	return CUDA_SUCCESS;

@@ -253,7 +253,7 @@ void check_take(const struct node *n, const void *bytes, size_t len);      /* re
 /* Which bytes are initialised, one byte each. */
 void check_init_get(const void *bytes, size_t len, unsigned char *init);
 void check_init_put(const void *bytes, size_t len, const unsigned char *init);
-void check_forget(const void *bytes, size_t len);           /* nothing is known about it (fresh) */
+void check_forget(const void *bytes, size_t len);           /* whole pages: nothing is known about them (fresh) */
 void check_access(const void *p, size_t len, bool write);   /* by the thread that runs */
 void check_atomic(const void *p, size_t len);
 void check_async(const void *shared, size_t len, bool landed);
