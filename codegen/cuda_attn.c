@@ -33,12 +33,18 @@ static const char *type_of(const struct op *op)
 	return op->in[0]->dt == BF16 ? "bf16" : "float";
 }
 
-/* extern "C" kernel `what` of the types and sizes in args, unless t has it. */
-static void put_kernel(struct text *t, const char *what, const char *fn, const char *type, int d, int threads, const char *args, bool shared)
+/* What its kernels must know: F of cuda_attn.inc. */
+static int features(const struct op *op)
 {
-	const char *head = arena_printf(t->mem, "extern \"C\" __global__ void __launch_bounds__(%d) ptc_attend%s_%s_%d("
+	return (HAS(op, cap) && op->at.cap != 0) | (HAS(op, p) && op->at.p > 0) << 1 | (HAS(op, extra) && op->at.extra != 0) << 2;
+}
+
+/* extern "C" kernel `what` of the types and sizes in args, unless t has it. */
+static void put_kernel(struct text *t, const char *what, const char *fn, const char *type, int d, int f, int threads, const char *args, bool shared)
+{
+	const char *head = arena_printf(t->mem, "extern \"C\" __global__ void __launch_bounds__(%d) ptc_attend%s_%s_%d_%d("
 					"const __grid_constant__ struct ptc_attention x, const struct ptc_step *step, struct ptc_iter iter)\n",
-					threads, what, type, d);
+					threads, what, type, d, f);
 
 	if (t->n && strstr(t->s, head))
 		return;
@@ -53,33 +59,34 @@ bool cuda_attention_text(struct text *t, const struct module *m, const struct op
 {
 	const struct shape *s = shape_of(m, op);
 	const char *type = type_of(op);
+	int f = features(op);
 
 	if (!s) {
 		diag_error(d, op->span, "attention with heads of more than 256 elements has no CUDA kernel");
 		diag_note(d, op->span, "make heads smaller, or run the plan on the CPU");
 		return false;
 	}
-	const char *rows = arena_printf(t->mem, "%s, %d, %d, %d", type, s->d, s->bq, s->warps_q);
+	const char *rows = arena_printf(t->mem, "%s, %d, %d, %d, %d", type, s->d, f, s->bq, s->warps_q);
 
 	if (op->code == OP_ATTENTION) {
-		put_kernel(t, "", "p_attend", type, s->d, 32 * s->warps, arena_printf(t->mem, "%s, %d, %d, %d", type, s->d, s->b, s->warps),
+		put_kernel(t, "", "p_attend", type, s->d, f, 32 * s->warps, arena_printf(t->mem, "%s, %d, %d, %d, %d", type, s->d, f, s->b, s->warps),
 			   true);
 		return true;
 	}
-	put_kernel(t, "_delta", "p_delta", type, s->d, 128, type, false);
-	put_kernel(t, "_dq", "p_attend_dq", type, s->d, 32 * s->warps_q, rows, true);
-	put_kernel(t, "_dkv", "p_attend_dkv", type, s->d, 32 * s->warps_k,
-		   arena_printf(t->mem, "%s, %d, %d, %d, %d", type, s->d, s->bk, s->warps_k, s->halves), true);
+	put_kernel(t, "_delta", "p_delta", type, s->d, f, 128, type, false);
+	put_kernel(t, "_dq", "p_attend_dq", type, s->d, f, 32 * s->warps_q, rows, true);
+	put_kernel(t, "_dkv", "p_attend_dkv", type, s->d, f, 32 * s->warps_k,
+		   arena_printf(t->mem, "%s, %d, %d, %d, %d, %d", type, s->d, f, s->bk, s->warps_k, s->halves), true);
 	if (attn_extra(op, X_BIAS) >= 0)
-		put_kernel(t, "_dbias", "p_attend_dbias", type, s->d, 32 * s->warps_q, rows, true);
+		put_kernel(t, "_dbias", "p_attend_dbias", type, s->d, f, 32 * s->warps_q, rows, true);
 	return true;
 }
 
-static void launch(struct cuda_attention *a, const char *what, const char *type, const struct shape *s, int64_t blocks, int warps, int64_t shared)
+static void launch(struct cuda_attention *a, const char *what, const char *type, const struct shape *s, int f, int64_t blocks, int warps, int64_t shared)
 {
 	if (blocks <= 0)
 		return;
-	snprintf(a->name[a->nlaunch], sizeof a->name[0], "ptc_attend%s_%s_%d", what, type, s->d);
+	snprintf(a->name[a->nlaunch], sizeof a->name[0], "ptc_attend%s_%s_%d_%d", what, type, s->d, f);
 	a->launch[a->nlaunch] = (struct cuda_launch){ a->name[a->nlaunch], (uint32_t)blocks, (uint32_t)(32 * warps), (uint32_t)shared };
 	a->nlaunch++;
 }
@@ -99,7 +106,7 @@ static int64_t count(const struct ptc_attention *x, int64_t which)
 	return n;
 }
 
-static void bias_launch(struct cuda_attention *a, const struct ptc_attention *x, const struct shape *s, const char *type, bool bf16)
+static void bias_launch(struct cuda_attention *a, const struct ptc_attention *x, const struct shape *s, const char *type, int f, bool bf16)
 {
 	const struct ptc_extra *to = &x->extra[CUDA_DBIAS - CUDA_BIAS];
 	int m = 16 * s->warps_q;
@@ -108,13 +115,14 @@ static void bias_launch(struct cuda_attention *a, const struct ptc_attention *x,
 	for (int l = 0; l < x->nloop; l++)
 		blocks *= to->loop[l] ? x->n[l] : 1;
 	blocks *= (to->row ? ceil_div(x->rows, m) : 1) * (to->col ? ceil_div(x->cols, s->bq) : 1);
-	launch(a, "_dbias", type, s, blocks, s->warps_q, shared > 4 * m * s->bq ? shared : 4 * m * s->bq);
+	launch(a, "_dbias", type, s, f, blocks, s->warps_q, shared > 4 * m * s->bq ? shared : 4 * m * s->bq);
 }
 
 void cuda_attention_of(struct cuda_attention *a, const struct module *m, const struct op *op, struct ptc_attention *x)
 {
 	const struct shape *s = shape_of(m, op);
 	const char *type = type_of(op);
+	int f = features(op);
 	bool bf16 = op->in[0]->dt == BF16;
 
 	memset(a, 0, sizeof *a);
@@ -128,18 +136,18 @@ void cuda_attention_of(struct cuda_attention *a, const struct module *m, const s
 	int64_t all = count(x, -1);
 
 	if (op->code == OP_ATTENTION) {
-		launch(a, "", type, s, all * ceil_div(x->rows, 16 * s->warps), s->warps,
+		launch(a, "", type, s, f, all * ceil_div(x->rows, 16 * s->warps), s->warps,
 		       shared_of(s, bf16, 16 * s->warps + 2 * s->b, s->warps, s->b));
 		return;
 	}
 	int keys = 16 * s->warps_k / s->halves;
 
 	a->scratch = 4 * all * x->rows;
-	launch(a, "_delta", type, s, ceil_div(all * x->rows, 4), 4, 0);
-	launch(a, "_dq", type, s, all * ceil_div(x->rows, 16 * s->warps_q), s->warps_q,
+	launch(a, "_delta", type, s, f, ceil_div(all * x->rows, 4), 4, 0);
+	launch(a, "_dq", type, s, f, all * ceil_div(x->rows, 16 * s->warps_q), s->warps_q,
 	       shared_of(s, bf16, 32 * s->warps_q + 2 * s->bq, s->warps_q, s->bq));
-	launch(a, "_dkv", type, s, count(x, x->keys) * ceil_div(x->cols, keys), s->warps_k,
+	launch(a, "_dkv", type, s, f, count(x, x->keys) * ceil_div(x->cols, keys), s->warps_k,
 	       shared_of(s, bf16, 2 * keys + 2 * s->bk, s->warps_k, s->bk) + 8 * s->bk);
 	if (x->extra[CUDA_DBIAS - CUDA_BIAS].there)
-		bias_launch(a, x, s, type, bf16);
+		bias_launch(a, x, s, type, f, bf16);
 }
