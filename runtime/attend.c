@@ -10,15 +10,7 @@
  * the order of ranks. Backward needs nothing: dq is left as a sum. */
 #include <math.h>
 
-#include "runtime/internal.h"
-
-/* What a rank shows its neighbours. */
-struct shown {
-	const char *key[2];    /* its own k and v, at step 0 */
-	char *block[2][2];     /* [step % 2]: k and v of somebody */
-	float *grad[2][2];     /* dk and dv of them */
-	const float *o, *lse;
-};
+#include "runtime/backend.h"
 
 struct part {
 	struct rank *r;
@@ -32,11 +24,9 @@ struct part {
 	struct shown mine;
 };
 
-static bool broken(struct part *t)
+static const struct backend *on(const struct part *t)
 {
-	comm_fail(t->r->rt->comm, t->r->no, t->i->op->span, "%s: %s", opinfo[t->i->op->code].name,
-		  gemm_error(t->r->gemm));
-	return false;
+	return t->r->rt->backend;
 }
 
 /* -- rows meet keys -- */
@@ -62,145 +52,105 @@ static bool block(struct part *t, const int *coord, void *const *where)
 	x.col = order_of(t->m, t->a->col, keys.start);
 	memcpy(at, where, sizeof at);
 	move_extras(t, at, keys.start);
-	bool ok = t->a->backward ? attention_backward(t->r->gemm, &x, at) : attention_forward(t->r->gemm, &x, at);
-	return ok || broken(t);
+	return on(t)->attention(t->r, t->i, &x, at);
 }
 
 /* -- keys that go round -- */
-
-static void copy_bytes(void *to, const void *from, int64_t n)
-{
-	memcpy(to, from, (size_t)n);
-}
 
 static int64_t count(const struct part *t, int which)
 {
 	return local_count(t->m, t->of[which]);
 }
 
-static void fetch_keys(struct part *t, const struct shown *left, int step)
+static struct nest all_of(const struct part *t, int which)
 {
-	for (int k = 0; k < 2; k++)
-		copy_bytes(t->mine.block[(step + 1) % 2][k], step ? left->block[step % 2][k] : left->key[k],
-			   count(t, AT_K + k) * dtype_bytes(t->x.dt));
+	return (struct nest){ 1, { count(t, which) }, { 1 }, { 1 } };
 }
 
-static void fetch_gradients(struct part *t, const struct shown *left, int step)
+static bool fetch_keys(struct part *t, struct key_ring *ring, int step)
+{
+	for (int k = 0; k < 2; k++)
+		if (!on(t)->pull(ring, t->mine.block[(step + 1) % 2][k], step ? &t->mine.block[step % 2][k] : &t->mine.key[k],
+				 count(t, AT_K + k) * dtype_bytes(t->x.dt)))
+			return false;
+	return true;
+}
+
+static bool fetch_gradients(struct part *t, struct key_ring *ring, int step)
 {
 	for (int k = 0; k < 2; k++) {
-		float *to = t->mine.grad[step % 2][k];
+		char *to = t->mine.grad[step % 2][k];
+		struct nest l = all_of(t, AT_DK + k);
 
 		if (step == 1)
-			memset(to, 0, (size_t)count(t, AT_DK + k) * sizeof *to);
-		else
-			copy_bytes(to, left->grad[(step - 1) % 2][k], count(t, AT_DK + k) * (int64_t)sizeof *to);
+			on(t)->fill(t->r, &l, F32, to, 0);
+		else if (!on(t)->pull(ring, to, &t->mine.grad[(step - 1) % 2][k], count(t, AT_DK + k) * 4))
+			return false;
 	}
+	return on(t)->arrive(ring);
 }
 
 /* From the neighbour, who was the last to work on this rank's block. */
-static void gradients_home(struct part *t, const struct shown *left, int steps)
+static bool gradients_home(struct part *t, struct key_ring *ring, int steps)
 {
+	for (int k = 0; k < 2; k++)
+		if (!on(t)->pull(ring, t->mine.grad[steps % 2][k], &t->mine.grad[(steps - 1) % 2][k], count(t, AT_DK + k) * 4))
+			return false;
+	if (!on(t)->arrive(ring))
+		return false;
 	for (int k = 0; k < 2; k++) {
-		struct nest l = { 1, { count(t, AT_DK + k) }, { 1 }, { 1 } };
+		struct nest l = all_of(t, AT_DK + k);
 
-		nest_add(&l, F32, t->at[AT_DK + k], left->grad[(steps - 1) % 2][k]);
+		on(t)->add(t->r, &l, F32, t->at[AT_DK + k], t->mine.grad[steps % 2][k]);
 	}
+	return true;
 }
 
-static bool step_on(struct part *t, const struct group *g, int me, int step, const struct shown *left)
+static bool step_on(struct part *t, struct key_ring *ring, int step)
 {
-	int n = comm_size(g), from = (me - step % n + n) % n;
+	int n = ring->n, from = (ring->me - step % n + n) % n;
 	void *at[NPLACE];
 
 	memcpy(at, t->at, sizeof at);
-	if (step + 1 < n)
-		fetch_keys(t, left, step);
+	if (step && t->a->backward && !fetch_gradients(t, ring, step))
+		return false;
+	if (step + 1 < n && !fetch_keys(t, ring, step))
+		return false;
 	for (int k = 0; step && k < 2; k++)
 		at[AT_K + k] = t->mine.block[step % 2][k];
-	if (step && t->a->backward) {
-		fetch_gradients(t, left, step);
-		for (int k = 0; k < 2; k++)
-			at[AT_DK + k] = t->mine.grad[step % 2][k];
-	}
-	return block(t, t->r->rt->rank[comm_rank(g, from)].coord, at);
+	for (int k = 0; step && t->a->backward && k < 2; k++)
+		at[AT_DK + k] = t->mine.grad[step % 2][k];
+	return block(t, t->r->rt->rank[comm_rank(ring->group, from)].coord, at);
+}
+
+static struct key_ring ring_of(struct part *t, uint32_t axes, const char *name, int64_t bytes)
+{
+	int row = group_kind(t->r->rt, axes, 0);
+	struct group *g = t->r->group[row];
+
+	return (struct key_ring){ .r = t->r, .group = g, .row = row, .me = t->r->place[row], .n = comm_size(g), .mine = &t->mine,
+			      .call = { t->i->op, name, axes, bytes, t->i->op->span } };
 }
 
 static bool go_round(struct part *t)
 {
-	const struct op *op = t->i->op;
-	int set = group_kind(t->r->rt, t->a->ring, 0), me = t->r->place[set];
-	struct group *g = t->r->group[set];
-	int n = comm_size(g);
-	struct call call = { op, "ring", t->a->ring, (count(t, AT_K) + count(t, AT_V)) * dtype_bytes(t->x.dt), op->span };
-	void *const lent[] = { &t->mine };
+	struct key_ring ring = ring_of(t, t->a->ring, "ring", (count(t, AT_K) + count(t, AT_V)) * dtype_bytes(t->x.dt));
 
-	if (!comm_meet(g, me, &call, lent, NULL))
+	if (!on(t)->ring_begin(&ring))
 		return false;
-	struct shown left = *(const struct shown *)comm_in(g, (me + n - 1) % n, 0);
-
-	for (int step = 0; step < n; step++)
-		if ((step && !comm_step(g, me, &call)) || !step_on(t, g, me, step, &left))
+	for (int step = 0; step < ring.n; step++)
+		if ((step && !on(t)->ring_turn(&ring)) || !step_on(t, &ring, step))
 			return false;
-	if (!t->a->backward || n == 1)
+	if (!t->a->backward || ring.n == 1)
 		return true;
-	if (!comm_step(g, me, &call))
-		return false;
-	gradients_home(t, &left, n);
-	return comm_wait(g, me);
-}
-
-/* -- results that are combined -- */
-
-static const struct shown *shown_by(const struct group *g, int member)
-{
-	return comm_in(g, member, 0);
-}
-
-static void combine_row(struct part *t, const struct group *g, int64_t o, int64_t lse)
-{
-	const struct attention *x = &t->x;
-	int n = comm_size(g);
-	float top = -INFINITY, sum = 0, weight[MAX_GROUP];
-
-	for (int c = 0; c < n; c++)
-		top = shown_by(g, c)->lse[lse] > top ? shown_by(g, c)->lse[lse] : top;
-	for (int c = 0; c < n; c++)
-		sum += weight[c] = top == -INFINITY ? 0 : expf(shown_by(g, c)->lse[lse] - top);
-	((float *)t->given[AT_LSE])[lse] = top + logf(sum);
-	for (int64_t j = 0; j < x->dv; j++, o += x->d_stride[AT_O]) {
-		float y = 0;
-
-		for (int c = 0; c < n; c++)
-			y += shown_by(g, c)->o[o] * weight[c];
-		nest_store(x->dt, t->given[AT_O], o, top == -INFINITY ? 0 : y / sum);
-	}
-}
-
-static void combine_loop(struct part *t, const struct group *g, int loop, int64_t o, int64_t lse)
-{
-	const struct attention *x = &t->x;
-
-	if (loop == x->nloop) {
-		for (int64_t r = 0; r < x->rows; r++)
-			combine_row(t, g, o + r * x->row_stride[AT_O], lse + r * x->row_stride[AT_LSE]);
-		return;
-	}
-	for (int64_t i = 0; i < x->n[loop]; i++)
-		combine_loop(t, g, loop + 1, o + i * x->stride[AT_O][loop], lse + i * x->stride[AT_LSE][loop]);
+	return on(t)->ring_turn(&ring) && gradients_home(t, &ring, ring.n) && on(t)->ring_end(&ring);
 }
 
 static bool combine(struct part *t)
 {
-	const struct op *op = t->i->op;
-	int set = group_kind(t->r->rt, t->a->apart, 0), me = t->r->place[set];
-	struct group *g = t->r->group[set];
-	struct call call = { op, "combine", t->a->apart, 4 * count(t, AT_O), op->span };
-	void *const lent[] = { &t->mine };
+	struct key_ring ring = ring_of(t, t->a->apart, "combine", 4 * count(t, AT_O));
 
-	if (!comm_meet(g, me, &call, lent, NULL))
-		return false;
-	combine_loop(t, g, 0, 0, 0);
-	return comm_wait(g, me);
+	return on(t)->combine(&ring, &t->x, t->given[AT_O], t->given[AT_LSE], count(t, AT_O), count(t, AT_LSE));
 }
 
 /* -- where results grow -- */
@@ -250,8 +200,8 @@ static bool make_room(struct part *t)
 	struct room m = { 0 };
 
 	lay_out(t, &m);
-	if (m.n && !(m.p = gemm_scratch(t->r->gemm, SCRATCH_RING, m.n)))
-		return broken(t);
+	if (m.n && !(m.p = on(t)->scratch(t->r, t->i->op, SCRATCH_RING, m.n)))
+		return false;
 	m.n = 0;
 	memcpy(t->at, t->given, sizeof t->at);
 	lay_out(t, &m);
@@ -262,19 +212,25 @@ static bool make_room(struct part *t)
 	return true;
 }
 
+static void clear_one(struct part *t, int which, double x)
+{
+	struct nest l = all_of(t, which);
+
+	on(t)->fill(t->r, &l, F32, t->at[which], x);
+}
+
 static void clear(struct part *t)
 {
 	static const int grows[] = { AT_DQ, AT_DK, AT_DV };
 
 	if (t->at[AT_DBIAS])
-		memset(t->at[AT_DBIAS], 0, (size_t)count(t, AT_DBIAS) * 4);
+		clear_one(t, AT_DBIAS, 0);
 	for (size_t i = 0; t->a->backward && i < LEN(grows); i++)
-		memset(t->at[grows[i]], 0, (size_t)count(t, grows[i]) * 4);
+		clear_one(t, grows[i], 0);
 	if (t->a->backward)
 		return;
-	memset(t->at[AT_O], 0, (size_t)count(t, AT_O) * 4);
-	for (int64_t i = 0; i < count(t, AT_LSE); i++)
-		((float *)t->at[AT_LSE])[i] = -INFINITY;
+	clear_one(t, AT_O, 0);
+	clear_one(t, AT_LSE, -INFINITY);
 }
 
 /* What grew elsewhere, in the type of the result. */
@@ -284,10 +240,10 @@ static void settle(struct part *t)
 
 	for (size_t i = t->a->backward; i < (t->a->backward ? LEN(grows) : 1); i++) {
 		int w = grows[i];
-		struct nest l = { 1, { count(t, w) }, { 1 }, { 1 } };
+		struct nest l = all_of(t, w);
 
 		if (t->at[w] != t->given[w])
-			nest_copy(&l, t->x.dt, t->given[w], F32, t->at[w]);
+			on(t)->copy(t->r, &l, t->x.dt, t->given[w], F32, t->at[w]);
 	}
 }
 

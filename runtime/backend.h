@@ -7,6 +7,24 @@
 #define PTC_RUNTIME_BACKEND_H
 #include "runtime/internal.h"
 
+/* What a rank shows its neighbours while keys go round, or results are combined (attend.c). */
+struct shown {
+	char *key[2];      /* its own k and v, at step 0 */
+	char *block[2][2]; /* [step % 2]: k and v of somebody */
+	char *grad[2][2];  /* dk and dv of them, in float32 */
+	const float *o, *lse;
+};
+
+struct key_ring {
+	struct rank *r;
+	struct group *group;
+	int row, me, n;    /* of rt->groups; which member of how many */
+	const struct shown *mine;
+	void *lent[1];     /* of threads: mine, as others see it until the end */
+	struct shown left; /* of threads: the member before */
+	struct call call;
+};
+
 struct backend {
 	const char *name;
 	bool starts; /* collectives that are waited for later begin where the plan says, not where they are waited for */
@@ -28,9 +46,19 @@ struct backend {
 
 	bool (*kernel)(struct rank *r, const struct instr *i);
 	bool (*einsum)(struct rank *r, const struct instr *i, const struct contraction *x, const void *a, const void *b, void *c);
-	bool (*attention)(struct rank *r, const struct instr *i);
+	/* Some rows meet some keys; i: the op they belong to. */
+	bool (*attention)(struct rank *r, const struct instr *i, const struct attention *x, void *const *at);
 	bool (*comm)(struct rank *r, const struct instr *i); /* with `starts`, it is only begun where i->async */
 	bool (*wait)(struct rank *r, const struct instr *i); /* for what `comm` has begun */
+	/* A ring: begin, then turns; in each, bytes are pulled from the member before, from what *from is there, a field of its
+	 * struct shown. They have come after arrive, or the next turn. */
+	bool (*ring_begin)(struct key_ring *g);
+	bool (*pull)(struct key_ring *g, void *to, char *const *from, int64_t bytes);
+	bool (*arrive)(struct key_ring *g);
+	bool (*ring_turn)(struct key_ring *g);
+	bool (*ring_end)(struct key_ring *g);
+	/* o and lse, of so many elements, from those that all members show, by the weight of their lse. */
+	bool (*combine)(struct key_ring *g, const struct attention *x, void *o, float *lse, int64_t no, int64_t nlse);
 	void (*copy)(struct rank *r, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src);
 	void (*add)(struct rank *r, const struct nest *l, enum dtype dt, void *dst, const void *src); /* dst += src */
 	void (*fill)(struct rank *r, const struct nest *l, enum dtype dt, void *dst, double x);
@@ -55,7 +83,7 @@ struct backend {
 	void (*poke)(struct rank *r, void *at, void *seen, int64_t bytes, bool changed); /* the end of a peek */
 };
 
-extern const struct backend cpu_backend;
+extern const struct backend cpu_backend, cuda_backend;
 
 /* -- exec.c, for backends -- */
 bool rank_broken(struct rank *r, const struct op *op, const char *why); /* false */

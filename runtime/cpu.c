@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "runtime/backend.h"
+#include "runtime/ring.h"
 
 /* A kernel is shared out if it has this many elements; results that are joined may take so many bytes. */
 enum { PARTS_WORTH = 16384, JOINED_MOST = 1 << 20 };
@@ -173,6 +173,13 @@ static bool cpu_einsum(struct rank *r, const struct instr *i, const struct contr
 	return contract(r->gemm, x, a, b, c) || rank_broken(r, i->op, gemm_error(r->gemm));
 }
 
+static bool cpu_attention(struct rank *r, const struct instr *i, const struct attention *x, void *const *at)
+{
+	bool ok = i->attend->backward ? attention_backward(r->gemm, x, at) : attention_forward(r->gemm, x, at);
+
+	return ok || rank_broken(r, i->op, gemm_error(r->gemm));
+}
+
 static bool cpu_wait(struct rank *r, const struct instr *i)
 {
 	(void)r;
@@ -317,7 +324,13 @@ const struct backend cpu_backend = {
 	.step = cpu_step,
 	.kernel = cpu_kernel,
 	.einsum = cpu_einsum,
-	.attention = run_attention,
+	.attention = cpu_attention,
+	.ring_begin = ring_begin,
+	.pull = ring_pull,
+	.arrive = ring_arrive,
+	.ring_turn = ring_turn,
+	.ring_end = ring_end,
+	.combine = ring_combine,
 	.comm = run_comm,
 	.wait = cpu_wait,
 	.copy = cpu_copy,

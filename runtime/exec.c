@@ -314,7 +314,7 @@ static bool run_instr(struct rank *r, const struct instr *i)
 	case I_EINSUM:
 		return run_einsum(r, i);
 	case I_ATTENTION:
-		return on(r)->attention(r, i);
+		return run_attention(r, i);
 	case I_COPY:
 		run_move(r, i->move);
 		return true;
