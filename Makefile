@@ -39,7 +39,7 @@ SRC_frontend := $(filter-out $(DRIVER) frontend/parse.c frontend/scan.c,$(wildca
 SRC_ir := $(wildcard ir/*.c)
 SRC_passes := $(wildcard passes/*.c)
 SRC_codegen := $(wildcard codegen/*.c)
-SRC_runtime := $(wildcard runtime/*.c)
+SRC_runtime := $(wildcard runtime/*.c runtime/cuda/*.c)
 PARSER := $(if $(wildcard frontend/parse.y),parse scan)
 INCS := $(patsubst codegen/%.inc,$(GEN)/%_inc.h,$(wildcard codegen/*.inc))
 GENH := $(PARSER:%=$(GEN)/%.h) $(INCS) $(GEN)/report_html.h $(if $(wildcard examples/hardware.pdsl),$(GEN)/hardware_pdsl.h)

@@ -23,6 +23,7 @@ struct options {
 	const char *calibrate;           /* a run's --json */
 	int64_t ranks;
 	bool fit;
+	const char *backend;             /* NULL: cpu */
 	int64_t steps, log_every, threads;
 	int64_t seed;
 	bool verify, time, json, eval_only, help;

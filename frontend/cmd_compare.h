@@ -3,6 +3,7 @@
 #define PTC_CMD_COMPARE_H
 #include "frontend/cmd.h"
 #include "ir/eval.h"
+#include "runtime/runtime.h"
 
 /* A module together with something that runs its steps. */
 struct side {
@@ -17,7 +18,7 @@ struct side {
 
 /* On the arena of s; initial params are drawn. side_runtime: NULL after errors; close it. */
 struct side *side_eval(struct session *s, struct module *m, uint64_t seed);
-struct side *side_runtime(struct session *s, struct module *m, uint64_t seed);
+struct side *side_runtime(struct session *s, const struct backend *backend, struct module *m, uint64_t seed);
 
 enum quantity { Q_INITIAL, Q_SCALAR, Q_VALUE, Q_GRADIENT, Q_UPDATED, Q_STORED };
 

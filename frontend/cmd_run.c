@@ -26,6 +26,7 @@ int cmd_run(struct session *s)
 	const struct options *o = s->opt;
 	const char *data[MAX_DATA];
 	struct run_options run = {
+		.backend = backend_find(o->backend, &s->diag),
 		.seed = (uint64_t)o->seed,
 		.steps = o->steps,
 		.init = o->init,
@@ -40,6 +41,8 @@ int cmd_run(struct session *s)
 		fputs("ptc: error: how many steps?\nptc: note: --steps N\n", stderr);
 		return USAGE;
 	}
+	if (!run.backend)
+		return WRONG;
 	struct module *m = load_plan(s);
 	struct proof proof; /* of a few milliseconds, and nothing is run that is not safe */
 

@@ -85,12 +85,12 @@ static void rt_side_close(void *self)
 	rt_close(((struct running *)self)->rt);
 }
 
-struct side *side_runtime(struct session *s, struct module *m, uint64_t seed)
+struct side *side_runtime(struct session *s, const struct backend *backend, struct module *m, uint64_t seed)
 {
 	struct side *x = NEW(s->mem, struct side);
 	struct running *r = NEW(s->mem, struct running);
 
-	*r = (struct running){ m, rt_open(m, seed, &s->diag), &s->diag };
+	*r = (struct running){ m, rt_open_on(backend, m, seed, &s->diag), &s->diag };
 	if (!r->rt)
 		return NULL;
 	*x = (struct side){ m, r, rt_side_set, rt_side_get, rt_side_step, rt_side_report, rt_side_close };

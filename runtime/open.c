@@ -30,6 +30,18 @@ struct host_input *rt_input(struct runtime *r, const char *buffer)
 	return NULL;
 }
 
+const struct backend *backend_find(const char *name, struct diag *d)
+{
+	static const struct backend *const all[] = { &cpu_backend, &cuda_backend };
+
+	for (size_t i = 0; i < LEN(all); i++)
+		if (!name || streq(all[i]->name, name))
+			return all[i];
+	diag_error(d, nowhere, "there is no backend '%s'", name);
+	diag_note(d, nowhere, "backends are cpu and cuda");
+	return NULL;
+}
+
 /* -- groups -- */
 
 /* Ranks of a kind of group through rank r, first axis outermost; *me: r's place. */

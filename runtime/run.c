@@ -247,7 +247,7 @@ int run_plan(struct module *m, const struct run_options *opt, struct diag *d)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &set, &old); /* rank threads inherit this */
-	x.rt = rt_open(m, opt->seed, d);
+	x.rt = rt_open_on(opt->backend, m, opt->seed, d);
 	if (x.rt)
 		status = run_all(&x, mem, &set);
 	data_close(x.data);

@@ -8,7 +8,12 @@ bool plan_save(struct module *m, const char *path, struct diag *d);
 struct module *plan_load(struct arena *mem, struct sources *src, const char *path, struct diag *d);
 bool is_plan_file(const char *path);
 
+struct backend; /* backend.h */
+/* NULL, with an error: there is none of that name. name NULL: the processor. */
+const struct backend *backend_find(const char *name, struct diag *d);
+
 struct run_options {
+	const struct backend *backend;
 	uint64_t seed;
 	int64_t steps;
 	const char **data;     /* "FILE" or "NAME=FILE" */
@@ -24,7 +29,6 @@ int run_plan(struct module *m, const struct run_options *opt, struct diag *d);
 
 /* -- for `ptc check` and tests: the same executor, step by step -- */
 struct runtime;
-struct backend; /* backend.h */
 struct runtime *rt_open_on(const struct backend *backend, struct module *m, uint64_t seed, struct diag *d);
 struct runtime *rt_open(struct module *m, uint64_t seed, struct diag *d); /* on the processor: kernels compiled, arenas made, buffers initialised */
 void rt_close(struct runtime *r);

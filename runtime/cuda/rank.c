@@ -1,0 +1,444 @@
+/* runtime/cuda/rank.c - a rank's device: its context, memory, streams and kernels; tensors seen from the host. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/cuda/cuda.h"
+#include "runtime/cuda/meet.h"
+
+static const struct span nowhere;
+
+/* -- errors -- */
+
+static void tell(struct gpu *g, const char *what, const char *name, const char *text)
+{
+	const struct op *op = g->r->op;
+
+	comm_fail(g->r->rt->comm, g->r->no, op ? op->span : nowhere, "%s%s%s: %s%s%s", op ? opinfo[op->code].name : "", op ? ": " : "",
+		  what, name, text ? ", " : "", text ? text : "");
+}
+
+bool cu_ok(struct gpu *g, CUresult e, const char *what)
+{
+	const char *name = "an unknown error", *text = NULL;
+
+	if (e == CUDA_SUCCESS)
+		return true;
+	lib.cuGetErrorName(e, &name);
+	lib.cuGetErrorString(e, &text);
+	tell(g, what, name, text);
+	return false;
+}
+
+bool lt_ok(struct gpu *g, cublasStatus_t e, const char *what)
+{
+	if (e != CUBLAS_STATUS_SUCCESS)
+		tell(g, what, lib.cublasLtGetStatusName(e), NULL);
+	return e == CUBLAS_STATUS_SUCCESS;
+}
+
+bool nccl_ok(struct gpu *g, ncclComm_t c, ncclResult_t e, const char *what)
+{
+	if (e != ncclSuccess)
+		tell(g, what, lib.ncclGetErrorString(e), lib.ncclGetLastError(c));
+	return e == ncclSuccess;
+}
+
+/* -- memory -- */
+
+bool gpu_enter(struct gpu *g)
+{
+	return CU(g, cuCtxSetCurrent, g->ctx);
+}
+
+static int64_t workspace(const struct runtime *rt)
+{
+	return rt->m->workspace > 0 ? rt->m->workspace : INT64_C(256) << 20;
+}
+
+char *gpu_room(struct gpu *g, int slot, int64_t bytes)
+{
+	static const uintptr_t anywhere = 1 << 16;
+
+	if (g->dry) {
+		g->slot[slot].want = bytes > g->slot[slot].want ? bytes : g->slot[slot].want;
+		return (char *)anywhere;
+	}
+	if (bytes <= g->slot[slot].n)
+		return (char *)(uintptr_t)g->slot[slot].p;
+	tell(g, "its room", "more is needed than was foreseen", NULL);
+	return NULL;
+}
+
+static bool grow(struct gpu *g, int slot)
+{
+	int64_t n = (g->slot[slot].want + 255) / 256 * 256;
+
+	if (g->slot[slot].p && !CU(g, cuMemFree, g->slot[slot].p))
+		return false;
+	g->slot[slot].p = 0;
+	g->slot[slot].n = 0;
+	if (!CU(g, cuMemAlloc, &g->slot[slot].p, (size_t)n))
+		return false;
+	g->slot[slot].n = n;
+	g->places++;
+	return true;
+}
+
+/* Between steps, when nothing is under way: allocating may wait for the whole device. */
+bool gpu_rooms(struct gpu *g)
+{
+	int64_t limit = workspace(g->r->rt), all = 0;
+	char why[128];
+
+	for (int i = 0; i < MAX_SLOTS; i++) {
+		if (g->slot[i].want > g->slot[i].n && !grow(g, i))
+			return false;
+		all += g->slot[i].n;
+	}
+	if (all <= limit)
+		return true;
+	snprintf(why, sizeof why, "%lld bytes more than the workspace of %lld bytes", (long long)(all - limit), (long long)limit);
+	g->r->op = NULL;
+	tell(g, "its work needs ", why, "set a larger one in the plan: workspace = ...");
+	return false;
+}
+
+/* -- a rank's device -- */
+
+static bool find_device(struct gpu *g, int *arch)
+{
+	const struct rank *r = g->r;
+	int major = 0, minor = 0;
+
+	if (!CU(g, cuDeviceGet, &g->dev, (int)(r->no % lib.devices)) || !CU(g, cuDevicePrimaryCtxRetain, &g->ctx, g->dev) || !gpu_enter(g) ||
+	    !CU(g, cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, g->dev) ||
+	    !CU(g, cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, g->dev))
+		return false;
+	*arch = major * 10 + minor;
+	return true;
+}
+
+static bool make_streams(struct gpu *g)
+{
+	int least = 0, greatest = 0;
+	uint32_t n = g->r->rt->senders.n;
+
+	g->done = NEWN(g->mem, struct pair, n + 1);
+	if (!CU(g, cuCtxGetStreamPriorityRange, &least, &greatest) ||
+	    !CU(g, cuStreamCreateWithPriority, &g->compute, CU_STREAM_NON_BLOCKING, least) ||
+	    !CU(g, cuStreamCreateWithPriority, &g->comm, CU_STREAM_NON_BLOCKING, greatest) ||
+	    !CU(g, cuEventCreate, &g->fork, CU_EVENT_DISABLE_TIMING) || !CU(g, cuEventCreate, &g->joined, CU_EVENT_DISABLE_TIMING))
+		return false;
+	for (uint32_t i = 0; i < n; i++)
+		for (int k = 0; k < 2; k++)
+			if (!CU(g, cuEventCreate, &g->done[i].e[k], CU_EVENT_DISABLE_TIMING))
+				return false;
+	return true;
+}
+
+static bool make_memory(struct gpu *g, size_t bytes, struct diag *d)
+{
+	struct rank *r = g->r;
+	const struct runtime *rt = r->rt;
+	CUdeviceptr arena = 0;
+	size_t left = 0, all = 0;
+	CUresult e = lib.cuMemAlloc(&arena, bytes);
+	void *p = NULL;
+
+	if (e == CUDA_ERROR_OUT_OF_MEMORY && lib.cuMemGetInfo(&left, &all) == CUDA_SUCCESS)
+		return diag_error(d, nowhere, "no memory for rank %lld: the plan needs %zu bytes, its GPU has %zu free of %zu",
+				  (long long)r->no, bytes, left, all);
+	if (!cu_ok(g, e, "cuMemAlloc"))
+		return false;
+	r->arena = (char *)(uintptr_t)arena;
+	if (!CU(g, cuMemsetD8Async, arena, 0, bytes, g->compute) || !CU(g, cuMemAlloc, &g->step, sizeof(struct ptc_step)) ||
+	    !CU(g, cuMemAllocHost, &p, sizeof(struct ptc_step)))
+		return false;
+	g->step_host = p;
+	if (!CU(g, cuMemAllocHost, &p, 8 * (size_t)(rt->reports.n + 1)))
+		return false;
+	g->report = p;
+	if (rt->m->host && !CU(g, cuMemAllocHost, &p, (size_t)rt->m->host))
+		return false;
+	r->host = rt->m->host ? p : NULL;
+	if (r->host)
+		memset(r->host, 0, (size_t)rt->m->host);
+	return CU(g, cuStreamSynchronize, g->compute);
+}
+
+static bool load_image(struct gpu *g, struct cuda *c, int arch, struct diag *d)
+{
+	struct runtime *rt = g->r->rt;
+
+	if (c->arch != arch && !image_make(rt->mem, c->source, arch, &c->image, d))
+		return false;
+	c->arch = arch;
+	if (lib.cuModuleLoadData(&g->module, c->image.at) == CUDA_SUCCESS)
+		return true;
+	image_forget(rt->mem, c->source, arch, d); /* cut short by a full disk, say */
+	return image_make(rt->mem, c->source, arch, &c->image, d) && CU(g, cuModuleLoadData, &g->module, c->image.at);
+}
+
+static bool find_functions(struct gpu *g, const struct cuda *c)
+{
+	g->fn = NEWN(g->mem, CUfunction, c->nlaunch + 1);
+	for (int k = 0; k < c->nsig; k++)
+		for (int i = 0; i < c->sig[k].nlaunch; i++) {
+			const struct cuda_launch *l = &c->sig[k].launch[i];
+			CUfunction *fn = &g->fn[c->first[k] + i];
+
+			if (!CU(g, cuModuleGetFunction, fn, g->module, l->fn) ||
+			    (l->shared > 48 << 10 &&
+			     !CU(g, cuFuncSetAttribute, *fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)l->shared)))
+				return false;
+		}
+	return true;
+}
+
+static bool open_all(struct gpu *g, size_t bytes, struct diag *d)
+{
+	struct cuda *c = g->r->rt->own;
+	int arch = 0;
+
+	return find_device(g, &arch) && make_streams(g) && make_memory(g, bytes, d) && load_image(g, c, arch, d) && find_functions(g, c) &&
+	       LT(g, cublasLtCreate, &g->lt);
+}
+
+static bool cuda_open(struct rank *r, size_t bytes, struct diag *d)
+{
+	struct arena *mem = arena_new();
+	struct gpu *g = NEW(mem, struct gpu);
+	struct span at = nowhere;
+
+	g->mem = mem;
+	g->r = r;
+	r->own = g;
+	if (open_all(g, bytes, d))
+		return true;
+	return comm_failed(r->rt->comm) ? diag_error(d, nowhere, "%s", comm_error(r->rt->comm, &at)) : false;
+}
+
+static void close_streams(struct gpu *g)
+{
+	for (uint32_t i = 0; g->done && i < g->r->rt->senders.n; i++)
+		for (int k = 0; k < 2; k++)
+			if (g->done[i].e[k])
+				lib.cuEventDestroy(g->done[i].e[k]);
+	if (g->fork)
+		lib.cuEventDestroy(g->fork);
+	if (g->joined)
+		lib.cuEventDestroy(g->joined);
+	if (g->compute)
+		lib.cuStreamDestroy(g->compute);
+	if (g->comm)
+		lib.cuStreamDestroy(g->comm);
+}
+
+static void close_memory(struct gpu *g)
+{
+	struct rank *r = g->r;
+
+	for (int i = 0; i < MAX_SLOTS; i++)
+		if (g->slot[i].p)
+			lib.cuMemFree(g->slot[i].p);
+	for (uint32_t i = 0; i < g->uploads.n; i++)
+		lib.cuMemFreeHost(g->uploads.at[i].at);
+	if (r->arena)
+		lib.cuMemFree(dev(r->arena));
+	if (g->step)
+		lib.cuMemFree(g->step);
+	if (g->step_host)
+		lib.cuMemFreeHost(g->step_host);
+	if (g->report)
+		lib.cuMemFreeHost(g->report);
+	if (r->host)
+		lib.cuMemFreeHost(r->host);
+}
+
+static void cuda_close(struct rank *r, size_t bytes)
+{
+	struct gpu *g = gpu_of(r);
+
+	(void)bytes;
+	if (!g)
+		return;
+	if (g->ctx && lib.cuCtxSetCurrent(g->ctx) == CUDA_SUCCESS) {
+		replay_close(g);
+		products_close(g);
+		if (g->lt)
+			lib.cublasLtDestroy(g->lt);
+		close_streams(g);
+		close_memory(g);
+		if (g->module)
+			lib.cuModuleUnload(g->module);
+		lib.cuDevicePrimaryCtxRelease(g->dev);
+	}
+	arena_free(g->mem);
+	r->own = NULL;
+}
+
+static bool cuda_enter(struct rank *r)
+{
+	struct gpu *g = gpu_of(r);
+
+	return gpu_enter(g) && groups_open(g) && channels_open(g);
+}
+
+static void cuda_leave(struct rank *r)
+{
+	struct gpu *g = gpu_of(r);
+
+	if (!gpu_enter(g))
+		return;
+	if (comm_failed(r->rt->comm))
+		channels_abort(g);
+	channels_close(g);
+	groups_close(g);
+}
+
+/* -- the plan's kernels -- */
+
+static bool cuda_load(struct runtime *rt, struct diag *d)
+{
+	struct cuda *c = NEW(rt->mem, struct cuda);
+
+	char why[MEET_TEXT] = "";
+	struct meet_place place = { .world = 1, .timeout = 300 };
+
+	rt->own = c;
+	if (!(c->meet = meet_open(&place, why)))
+		return diag_error(d, nowhere, "%s", why);
+	if (!libs_load(rt->nrank > 1, d))
+		return false;
+	if (rt->nrank > lib.devices) {
+		diag_error(d, nowhere, "the plan is for %lld ranks, and there %s %d GPU%s", (long long)rt->nrank, lib.devices == 1 ? "is" : "are",
+			   lib.devices, lib.devices == 1 ? "" : "s");
+		diag_note(d, nowhere, "each rank needs a GPU of its own; compile it for a smaller mesh");
+		return false;
+	}
+	c->source = codegen_cuda(rt->mem, rt->m, &c->sig, &c->nsig, d);
+	if (!c->source)
+		return false;
+	c->source = arena_printf(rt->mem, "%s%s", c->source, combine_text);
+	c->first = NEWN(rt->mem, int, c->nsig + 1);
+	rt->kernels.n = c->nsig;
+	rt->kernels.op = NEWN(rt->mem, const struct op *, c->nsig + 1);
+	for (int i = 0; i < c->nsig; i++) {
+		rt->kernels.op[i] = c->sig[i].op;
+		c->first[i] = c->nlaunch;
+		c->nlaunch += c->sig[i].nlaunch;
+	}
+	return true;
+}
+
+static void cuda_unload(struct runtime *rt)
+{
+	struct cuda *c = rt->own;
+
+	if (c) /* libraries stay: others of this process may use them */
+		meet_close(c->meet);
+}
+
+/* -- leaves that are a few calls -- */
+
+static void cuda_copy(struct rank *r, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src)
+{
+	gpu_copy(gpu_of(r), gpu_of(r)->compute, l, ddt, dst, sdt, src);
+}
+
+static void cuda_add(struct rank *r, const struct nest *l, enum dtype dt, void *dst, const void *src)
+{
+	gpu_add(gpu_of(r), gpu_of(r)->compute, l, dt, dst, src);
+}
+
+static void cuda_fill(struct rank *r, const struct nest *l, enum dtype dt, void *dst, double x)
+{
+	gpu_fill(gpu_of(r), gpu_of(r)->compute, l, dt, dst, x);
+}
+
+static void *cuda_scratch(struct rank *r, const struct op *op, int slot, int64_t bytes)
+{
+	(void)op;
+	return gpu_room(gpu_of(r), slot, bytes);
+}
+
+static bool cuda_count(struct rank *r, const struct instr *i, char *to, int32_t x)
+{
+	(void)i;
+	return gpu_of(r)->dry || CU(gpu_of(r), cuMemsetD32Async, dev(to), (unsigned)x, 1, gpu_of(r)->compute);
+}
+
+static void cuda_move(struct rank *r, void *dst, const void *src, int64_t bytes)
+{
+	gpu_bytes(gpu_of(r), gpu_of(r)->compute, dst, src, bytes);
+}
+
+static void *cuda_peek(struct rank *r, void *at, int64_t bytes)
+{
+	struct gpu *g = gpu_of(r);
+
+	if (on_host(g, at))
+		return at;
+	void *seen = malloc(bytes ? (size_t)bytes : 1);
+
+	if (!seen)
+		tell(g, "a tensor is looked at", "no memory", NULL);
+	if (seen && gpu_enter(g) && CU(g, cuMemcpyDtoHAsync, seen, dev(at), (size_t)bytes, g->compute) && CU(g, cuStreamSynchronize, g->compute))
+		return seen;
+	free(seen);
+	return NULL;
+}
+
+/* In the order of the stream that reads it, as a copy from pageable memory may return before it is done. */
+static void cuda_poke(struct rank *r, void *at, void *seen, int64_t bytes, bool changed)
+{
+	struct gpu *g = gpu_of(r);
+
+	if (at == seen)
+		return;
+	if (changed && gpu_enter(g) && CU(g, cuMemcpyHtoDAsync, dev(at), seen, (size_t)bytes, g->compute))
+		CU(g, cuStreamSynchronize, g->compute);
+	free(seen);
+}
+
+const struct backend cuda_backend = {
+	.name = "cuda",
+	.starts = true,
+	.load = cuda_load,
+	.unload = cuda_unload,
+	.prepare = cuda_prepare,
+	.rank_open = cuda_open,
+	.rank_close = cuda_close,
+	.enter = cuda_enter,
+	.leave = cuda_leave,
+	.step = cuda_step,
+	.kernel = cuda_kernel,
+	.einsum = cuda_einsum,
+	.attention = cuda_attention,
+	.ring_begin = cuda_ring_begin,
+	.pull = cuda_pull,
+	.arrive = cuda_arrive,
+	.ring_turn = cuda_arrive,
+	.ring_end = cuda_ring_end,
+	.combine = cuda_combine,
+	.comm = cuda_comm,
+	.wait = cuda_wait,
+	.copy = cuda_copy,
+	.add = cuda_add,
+	.fill = cuda_fill,
+	.scratch = cuda_scratch,
+	.input = cuda_input,
+	.report = cuda_report,
+	.count = cuda_count,
+	.channel_open = cuda_channel_open,
+	.channel_close = cuda_channel_close,
+	.channel_await = cuda_channel_await,
+	.channel_room = cuda_channel_room,
+	.channel_send = cuda_channel_send,
+	.channel_flush = cuda_channel_flush,
+	.channel_take = cuda_channel_take,
+	.channel_done = cuda_channel_done,
+	.move = cuda_move,
+	.peek = cuda_peek,
+	.poke = cuda_poke,
+};

@@ -1,0 +1,266 @@
+/* runtime/cuda/step.c - a step of a rank: what changes goes in, the rest is put in order or replayed, reports come out.
+ *
+ * The first step of a kind (training, or not) is read twice: for the room that it needs and the inputs that it reads, then
+ * to be carried out. The second is captured in a graph while it is read, and from then on the graph is replayed. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "ir/file.h"
+#include "runtime/cuda/cuda.h"
+
+/* -- inputs: packed on the host into pinned memory, whose copies to the device are part of the graph -- */
+
+static struct upload *find_upload(struct gpu *g, const struct instr *i)
+{
+	for (uint32_t k = 0; k < g->uploads.n; k++)
+		if (g->uploads.at[k].i == i && g->uploads.at[k].mb == g->r->mb)
+			return &g->uploads.at[k];
+	return NULL;
+}
+
+static struct upload *new_upload(struct gpu *g, const struct instr *i)
+{
+	struct upload u = { .i = i, .mb = g->r->mb, .bytes = i->move->m.bytes };
+	void *p = NULL;
+
+	if (!CU(g, cuMemAllocHost, &p, u.bytes ? (size_t)u.bytes : 1))
+		return NULL;
+	u.at = p;
+	memset(u.at, 0, (size_t)u.bytes); /* what pads it */
+	memcpy(u.coord, g->r->coord, sizeof u.coord);
+	PUSH(g->mem, &g->uploads, u);
+	return &g->uploads.at[g->uploads.n - 1];
+}
+
+bool cuda_input(struct rank *r, const struct instr *i, char *to)
+{
+	struct gpu *g = gpu_of(r);
+	struct upload *u = find_upload(g, i);
+
+	if (!u && !(u = new_upload(g, i)))
+		return false;
+	if (g->dry)
+		return true;
+	rank_input(r, i, u->at);
+	return !u->bytes || CU(g, cuMemcpyHtoDAsync, dev(to), u->at, (size_t)u->bytes, g->compute);
+}
+
+/* Before a replay. */
+static void pack_inputs(struct gpu *g)
+{
+	struct rank *r = g->r;
+	int coord[MAX_AXES];
+
+	memcpy(coord, r->coord, sizeof coord);
+	for (uint32_t k = 0; k < g->uploads.n; k++) {
+		memcpy(r->coord, g->uploads.at[k].coord, sizeof coord);
+		rank_input(r, g->uploads.at[k].i, g->uploads.at[k].at);
+	}
+	memcpy(r->coord, coord, sizeof coord);
+}
+
+/* -- reports -- */
+
+bool cuda_report(struct rank *r, const struct instr *i, const char *from)
+{
+	struct gpu *g = gpu_of(r);
+
+	if (g->dry)
+		return true;
+	PUSH(g->mem, &g->now->reports, i);
+	return CU(g, cuMemcpyDtoHAsync, g->report + 8 * i->no, dev(from), (size_t)dtype_bytes(i->op->in[0]->dt), g->compute);
+}
+
+static void give_reports(struct gpu *g)
+{
+	for (uint32_t k = 0; k < g->now->reports.n; k++)
+		rank_report(g->r, g->now->reports.at[k], g->report + 8 * g->now->reports.at[k]->no);
+}
+
+/* -- waiting -- */
+
+static bool transport_ok(struct gpu *g)
+{
+	for (uint32_t i = 0; g->group && i < g->r->rt->groups.n; i++) {
+		ncclResult_t e = ncclSuccess;
+
+		if (g->group[i] && (lib.ncclCommGetAsyncError(g->group[i], &e) != ncclSuccess || (e != ncclSuccess && e != ncclInProgress)))
+			return nccl_ok(g, g->group[i], e, "a collective");
+	}
+	return true;
+}
+
+/* Until the device has done all, or the run is broken, be it by another rank. */
+static bool wait_for_device(struct gpu *g)
+{
+	struct comm *c = g->r->rt->comm;
+	struct watch w = { 0 };
+	double start = seconds_now(), looked = start;
+
+	comm_watch_begin(c, g->r->no, &w);
+	for (;;) {
+		CUresult e = lib.cuStreamQuery(g->compute);
+		double t = seconds_now();
+
+		if (e != CUDA_ERROR_NOT_READY) {
+			comm_watch_end(c, g->r->no);
+			return cu_ok(g, e, "the step");
+		}
+		if (t - looked > .05) {
+			looked = t;
+			if (!transport_ok(g) || !comm_watch(c, g->r->no, &w))
+				break;
+		}
+		if (t - start > 200e-6)
+			nanosleep(&(struct timespec){ 0, t - start > 5e-3 ? 200000 : 20000 }, NULL);
+	}
+	comm_watch_end(c, g->r->no);
+	return false;
+}
+
+/* -- a step -- */
+
+/* The comm stream ends in `compute`; those of channels have done so with their last message. */
+static bool join_streams(struct gpu *g)
+{
+	return CU(g, cuEventRecord, g->joined, g->comm) && CU(g, cuStreamWaitEvent, g->compute, g->joined, CU_EVENT_WAIT_DEFAULT);
+}
+
+/* The comm stream begins after `compute`, so that it is part of what is captured. */
+static bool fork_streams(struct gpu *g)
+{
+	return CU(g, cuEventRecord, g->fork, g->compute) && CU(g, cuStreamWaitEvent, g->comm, g->fork, CU_EVENT_WAIT_DEFAULT);
+}
+
+/* Reads a step without doing anything, for the room that it needs: while messages are under way none can be made. */
+static bool foresee(struct gpu *g, bool (*run)(struct rank *))
+{
+	struct rank *r = g->r;
+	uint32_t n = r->rt->senders.n;
+	struct tally *sent = NEWN(g->mem, struct tally, n + 1);
+
+	memcpy(sent, r->sent, n * sizeof *sent);
+	g->dry = true;
+	bool ok = run(r) && !comm_failed(r->rt->comm);
+
+	g->dry = false;
+	memcpy(r->sent, sent, n * sizeof *sent);
+	memset(r->turns, 0, sizeof r->turns);
+	return ok && gpu_rooms(g);
+}
+
+static bool put_in_order(struct gpu *g, bool (*run)(struct rank *))
+{
+	g->now->reports.n = 0;
+	return fork_streams(g) && run(g->r) && !comm_failed(g->r->rt->comm) && join_streams(g);
+}
+
+static void forget(struct replay *x)
+{
+	if (x->exec)
+		lib.cuGraphExecDestroy(x->exec);
+	if (x->graph)
+		lib.cuGraphDestroy(x->graph);
+	x->exec = NULL;
+	x->graph = NULL;
+}
+
+void replay_close(struct gpu *g)
+{
+	forget(&g->replay[0]);
+	forget(&g->replay[1]);
+}
+
+/* What a step sends is counted while it is read; a replay sends the same. */
+static void note_counts(struct gpu *g, double sign)
+{
+	uint32_t n = g->r->rt->senders.n;
+	struct replay *x = g->now;
+
+	if (!x->sent)
+		x->sent = NEWN(g->mem, struct tally, n + 1);
+	for (uint32_t i = 0; i < n; i++) {
+		x->sent[i].count = (sign > 0 ? x->sent[i].count : 0) + sign * g->r->sent[i].count;
+		x->sent[i].bytes = (sign > 0 ? x->sent[i].bytes : 0) + sign * g->r->sent[i].bytes;
+	}
+}
+
+static void count_replay(struct gpu *g)
+{
+	for (uint32_t i = 0; i < g->r->rt->senders.n; i++) {
+		g->r->sent[i].count += g->now->sent[i].count;
+		g->r->sent[i].bytes += g->now->sent[i].bytes;
+	}
+}
+
+static bool capture(struct gpu *g, bool (*run)(struct rank *))
+{
+	struct replay *x = g->now;
+
+	forget(x);
+	note_counts(g, -1);
+	if (!CU(g, cuStreamBeginCapture, g->compute, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+		return false;
+	bool ok = put_in_order(g, run);
+	CUresult e = lib.cuStreamEndCapture(g->compute, &x->graph);
+
+	note_counts(g, 1);
+	x->places = g->places;
+	return ok && cu_ok(g, e, "cuStreamEndCapture") && CU(g, cuGraphInstantiate, &x->exec, x->graph, 0);
+}
+
+/* PTC_CUDA_GRAPHS=0: every step is read, for debuggers and profilers that want single launches. */
+static bool no_graphs(void)
+{
+	const char *s = getenv("PTC_CUDA_GRAPHS");
+
+	return s && streq(s, "0");
+}
+
+/* What others of its groups wait for will not come: they need not wait. */
+static void give_up(struct gpu *g)
+{
+	for (uint32_t i = 0; g->group && i < g->r->rt->groups.n; i++)
+		if (g->group[i]) {
+			lib.ncclCommAbort(g->group[i]);
+			g->group[i] = NULL;
+		}
+	channels_abort(g);
+}
+
+static bool begin_step(struct gpu *g)
+{
+	const struct runtime *rt = g->r->rt;
+
+	*g->step_host = (struct ptc_step){ rt->seed, (uint32_t)rt->step, rt->training };
+	return gpu_enter(g) && CU(g, cuMemcpyHtoDAsync, g->step, g->step_host, sizeof *g->step_host, g->compute);
+}
+
+static bool issue(struct gpu *g, bool (*run)(struct rank *))
+{
+	struct replay *x = g->now;
+
+	if (x->exec && x->places == g->places) {
+		pack_inputs(g);
+		count_replay(g);
+		return CU(g, cuGraphLaunch, x->exec, g->compute);
+	}
+	if (!x->runs++ && !foresee(g, run))
+		return false;
+	if (x->runs == 1 || no_graphs())
+		return put_in_order(g, run);
+	return capture(g, run) && CU(g, cuGraphLaunch, x->exec, g->compute);
+}
+
+void cuda_step(struct rank *r, bool (*run)(struct rank *))
+{
+	struct gpu *g = gpu_of(r);
+
+	g->now = &g->replay[r->rt->training];
+	memset(r->turns, 0, sizeof r->turns);
+	r->op = NULL;
+	if (begin_step(g) && issue(g, run) && wait_for_device(g))
+		give_reports(g);
+	else
+		give_up(g);
+}
