@@ -16,7 +16,7 @@
 #include "runtime/runtime.h"
 
 static const char products[] =
-	"dim batch = 512, embed = 512, ff = 2048, layers = 2\n"
+	"dim batch = 256, embed = 512, ff = 2048, layers = 2\n"
 	"input x[batch, embed]: float\n"
 	"h[batch, embed] = x\n"
 	"repeat layers {\n"
@@ -28,7 +28,7 @@ static const char products[] =
 	"plan {\n    mesh dp = 1, tp = 1 on cpu\n    batch -> dp\n    ff -> tp\n}\n";
 
 static const char kernels[] =
-	"dim batch = 1024, embed = 512, layers = 4\n"
+	"dim batch = 512, embed = 512, layers = 4\n"
 	"input x[batch, embed]: float\n"
 	"h[batch, embed] = x\n"
 	"repeat layers {\n"
@@ -40,7 +40,7 @@ static const char kernels[] =
 	"plan {\n    mesh dp = 1, tp = 1 on cpu\n    batch -> dp\n}\n";
 
 static const char block[] =
-	"dim batch = 16, seq = 128, ctx = seq, embed = 128, heads = 8, head = 16, ff = 512, layers = 2\n"
+	"dim batch = 8, seq = 128, ctx = seq, embed = 128, heads = 8, head = 16, ff = 512, layers = 2\n"
 	"input x[batch, seq, embed]: float\n"
 	"h[batch, seq, embed] = x\n"
 	"repeat layers {\n"
@@ -73,7 +73,7 @@ static const struct trial {
 	{ "short messages", block, "batch=2,seq=16,embed=32,head=4,ff=64,layers=8", "tp", true },
 };
 
-enum { STEPS = 8, TRIALS = LEN(trials), FIGURES = 5 };
+enum { STEPS = 5, TRIALS = LEN(trials), FIGURES = 5 };
 
 struct measured {
 	const struct trial *trial;

@@ -73,6 +73,11 @@ const char *short_name(struct arena *mem, const char *name, int most)
 	return n <= most ? base : arena_printf(mem, "..%s", base + n - most + 2);
 }
 
+double joules_of(const struct facts *f)
+{
+	return f->m->hw.watts * (double)module_ranks(f->m) * f->time.step;
+}
+
 struct whole_run run_of(const struct facts *f, double tokens)
 {
 	double a_step = step_tokens(f->m);
@@ -80,6 +85,7 @@ struct whole_run run_of(const struct facts *f, double tokens)
 
 	r.seconds = r.steps * f->time.step;
 	r.dollars = r.steps * f->time.dollars;
+	r.joules = r.steps * joules_of(f);
 	return r;
 }
 
@@ -90,6 +96,8 @@ static void print_run(struct arena *a, const struct facts *f, double tokens)
 	printf("run         %s tokens in %.0f steps: %s", amount(a, r.tokens, ""), r.steps, long_time(a, r.seconds));
 	if (r.dollars > 0)
 		printf(", $%s", amount(a, r.dollars, ""));
+	if (r.joules > 0)
+		printf(", %s", amount(a, r.joules / 3600, "Wh"));
 	putchar('\n');
 }
 
@@ -106,6 +114,8 @@ static void print_time(struct arena *a, const struct facts *f)
 	       t->tokens);
 	if (m->hw.price > 0)
 		printf("cost        $%.3g a step, $%.3g for 1e12 tokens\n", t->dollars, t->per_tokens);
+	if (m->hw.watts > 0)
+		printf("energy      %s a step, at the %.0f W of each device\n", amount(a, joules_of(f), "J"), m->hw.watts);
 }
 
 static void print_pipeline(const struct schedule *s)

@@ -55,6 +55,7 @@ void print_sides(struct session *s, const struct facts *all, int n);
 struct whole_run {
 	double tokens, steps, seconds, dollars, joules;
 };
+double joules_of(const struct facts *f); /* of a step, at the rated power of all devices; 0: not known */
 struct whole_run run_of(const struct facts *f, double tokens);
 
 /* "1.2 GB", "3.40 ms", "12.3 days", on the arena; a file's name without its folders, shortened. */

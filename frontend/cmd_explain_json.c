@@ -64,16 +64,17 @@ json_t *explain_json(struct session *s, const struct facts *f)
 				"stages", stages, "comm", comm);
 	if (!all)
 		die("json_pack failed");
-	json_object_update_new(all, json_pack("{s:{s:f, s:f, s:f, s:f}, s:f, s:f, s:f, s:f, s:{s:f, s:f}}", "time", "step_s",
+	json_object_update_new(all, json_pack("{s:{s:f, s:f, s:f, s:f}, s:f, s:f, s:f, s:f, s:{s:f, s:f, s:f}}", "time", "step_s",
 			       t->step, "compute_s", t->compute, "exposed_comm_s", t->exposed, "bubble_fraction", t->bubble,
 			       "mfu", t->mfu, "hfu", t->hfu, "tflops_per_gpu", t->tflops, "tokens_per_s_per_gpu", t->tokens,
-			       "cost", "usd_per_step", t->dollars, "usd_per_1e12_tokens", t->per_tokens));
+			       "cost", "usd_per_step", t->dollars, "usd_per_1e12_tokens", t->per_tokens,
+			       "joules_per_step", joules_of(f)));
 	json_object_set_new(json_object_get(all, "time"), "factor", json_real(f->factor));
 	if (s->opt->tokens > 0) {
 		struct whole_run r = run_of(f, s->opt->tokens);
 
-		json_object_set_new(all, "run", json_pack("{s:f, s:f, s:f, s:f}", "tokens", r.tokens, "steps", r.steps, "seconds",
-							  r.seconds, "usd", r.dollars));
+		json_object_set_new(all, "run", json_pack("{s:f, s:f, s:f, s:f, s:f}", "tokens", r.tokens, "steps", r.steps,
+							  "seconds", r.seconds, "usd", r.dollars, "joules", r.joules));
 	}
 	return all;
 }

@@ -107,6 +107,7 @@ FIGURE(speed, f->time.tokens)
 FIGURE(price, f->time.per_tokens)
 FIGURE(run_seconds, run_of(f, k).seconds)
 FIGURE(run_dollars, run_of(f, k).dollars)
+FIGURE(run_wh, run_of(f, k).joules / 3600)
 
 static const char *hardware(struct sides *t, int i, int k)
 {
@@ -200,10 +201,11 @@ static void print_speed(struct sides *t)
 	print_figure(t, "MFU", AS_PERCENT, mfu, 0);
 	print_figure(t, "HFU", AS_PERCENT, hfu, 0);
 	print_figure(t, "tokens/s a rank", AS_AMOUNT, speed, 0);
-	print_figure(t, "$ for 1e12 tokens", AS_AMOUNT, price, 0);
+	print_figure(t, "dollars/1e12 tokens", AS_AMOUNT, price, 0);
 	if (t->s->opt->tokens > 0) {
 		print_figure(t, "the whole run", AS_DAYS, run_seconds, t->s->opt->tokens);
-		print_figure(t, "  $", AS_AMOUNT, run_dollars, t->s->opt->tokens);
+		print_figure(t, "  dollars", AS_AMOUNT, run_dollars, t->s->opt->tokens);
+		print_figure(t, "  Wh", AS_AMOUNT, run_wh, t->s->opt->tokens);
 	}
 }
 

@@ -15,7 +15,7 @@ ok() {
 bad() {
 	FAILED=$((FAILED + 1))
 	echo "    FAIL  $1"
-	[ -z "$2" ] || sed -n '1,40s/^/          /p' "$2"
+	[ -z "$2" ] || sed -n '1,40s/^/          /p' "$2" | cut -c1-600
 }
 
 skip() {

@@ -21,9 +21,9 @@ explain() {
 }
 
 # 2 FLOPs a multiply-add, thrice for backward: 6 x params x tokens for the layers' products and for the tied
-# head; attention two products of the lower half of the scores forward, five backward.
+# head; attention two products of the lower half of the scores forward, four backward.
 hand='(64 * 2048) as $tokens
-	| (6 * $tokens * (16 * 12 * 2048 * 2048 + 16 * 2048) + 16 * 7 * 64 * 2048 * 2048 * 2048) as $flops'
+	| (6 * $tokens * (16 * 12 * 2048 * 2048 + 16 * 2048) + 16 * 6 * 64 * 2048 * 2048 * 2048) as $flops'
 for plan in plan gpipe interleaved whole; do
 	[ $plan = plan ] && set -- || set -- --plan $plan
 	explain "FLOPs, $plan" "$hand | near(.flops.model; \$flops; 1e-9)" $gpt "$@" --set $large
@@ -138,7 +138,8 @@ fi
 expect "seven plans in tables" 0 "$PTC" explain "$TMP/a.plan" $gpt examples/gpt2.pdsl examples/mlp.pdsl examples/bert.pdsl examples/vit.pdsl examples/t5.pdsl &&
 	if awk 'length($0) > 100 { exit 1 } /a.plan/ { n++ } END { exit n != 2 }' "$TMP/out"; then ok "seven plans in tables"; else bad "seven plans in tables" "$TMP/out"; fi
 expect "a trace of two plans" 2 "$PTC" explain $gpt examples/gpt2.pdsl --trace "$TMP/x" && ok "a trace of two plans"
-explain "a run of 2^20 tokens" '.run.steps == 8 and near(.run.seconds; 8 * .time.step_s; 1e-9) and near(.run.usd; 8 * .cost.usd_per_step; 1e-9)' \
+explain "a run of 2^20 tokens" '.run.steps == 8 and near(.run.seconds; 8 * .time.step_s; 1e-9) and near(.run.usd; 8 * .cost.usd_per_step; 1e-9)
+	and near(.cost.joules_per_step; .time.step_s * 4 * 700; 1e-9) and near(.run.joules; 8 * .cost.joules_per_step; 1e-9)' \
 	$gpt --set $large --tokens 1048576
 
 # -- CSV --

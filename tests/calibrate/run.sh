@@ -1,0 +1,49 @@
+#!/bin/sh
+# ptc calibrate: its blocks are read by the language, and what they predict is near what was measured; explain --calibrate:
+# one run scales times and leaves the rest.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib.sh
+
+# Times are of a machine that others use too: near is within a factor.
+if expect "calibrate" 0 timeout 500 "$PTC" calibrate --ranks 2 -o "$TMP/mine.pdsl"; then
+	ok "calibrate"
+	if awk '/measured/ { n++; split($0, a, /measured|, predicted/); m = seconds(a[2]); p = seconds(a[3]); r = p / m; if (r < 1) r = 1 / r; if (r > 4) bad++; sum += log(r) }
+		function seconds(t) { split(t, w, " "); return w[1] * (w[2] == "s" ? 1 : w[2] == "ms" ? 1e-3 : 1e-6) }
+		END { exit !(n == 11 && bad == 0 && sum / n < 0.6) }' "$TMP/mine.pdsl"; then ok "figures predict what was measured"; else
+		bad "figures predict what was measured" "$TMP/mine.pdsl"; fi
+	cp examples/lib.pdsl "$TMP"
+	sed 's/ on cpu/ on mine2/; s/^include "lib.pdsl"/&\ninclude "mine.pdsl"/' examples/gpt-mini.pdsl >"$TMP/mini.pdsl"
+	if expect "a block of calibrate" 0 "$PTC" explain --json "$TMP/mini.pdsl" --mesh dp=2 && jq -e '.time.step_s > 0' "$TMP/out" >/dev/null &&
+		! grep -q warning "$TMP/err"; then ok "a block of calibrate"; else bad "a block of calibrate" "$TMP/err"; fi
+fi
+expect "too many ranks" 2 "$PTC" calibrate --ranks 1000 -o "$TMP/x" && ok "too many ranks"
+
+mini=examples/gpt-mini.pdsl
+expect "as predicted" 0 "$PTC" explain --json $mini && cp "$TMP/out" "$TMP/plain"
+ms=$(jq '2000 * .time.step_s' "$TMP/plain")
+for x in 9999 "$ms" "$ms" 1 "$ms" 77777; do echo "{\"step\":$((n)),\"step_ms\":$x}"; n=$((n + 1)); done >"$TMP/run.jsonl"
+echo '{"summary":{"steps":6}}' >>"$TMP/run.jsonl"
+if expect "twice as long" 0 "$PTC" explain --json $mini --calibrate "$TMP/run.jsonl"; then
+	if jq -es 'def near(a; b): (a - b | fabs) <= 1e-9 * (b | fabs); .[0] as $a | .[1] as $b
+		| near($b.time.step_s; 2 * $a.time.step_s) and near($b.time.factor; 2) and near($b.time.exposed_comm_s; 2 * $a.time.exposed_comm_s)
+		and near($b.mfu; $a.mfu / 2) and near($b.tokens_per_s_per_gpu; $a.tokens_per_s_per_gpu / 2)
+		and near($b.cost.usd_per_step; 2 * $a.cost.usd_per_step) and $b.memory == $a.memory and $b.comm == $a.comm and $b.flops == $a.flops' \
+		"$TMP/plain" "$TMP/out" >/dev/null; then ok "twice as long"; else bad "twice as long" "$TMP/out"; fi
+fi
+expect "a trace of the measured length" 0 "$PTC" explain $mini --calibrate "$TMP/run.jsonl" --trace "$TMP/t.json" &&
+	if jq -e "(.otherData.step_s * 1000 - $ms | fabs) < 1e-6 * $ms" "$TMP/t.json" >/dev/null; then ok "a trace of the measured length"; else
+		bad "a trace of the measured length"; fi
+refused() {
+	name=$1 want=$2
+	shift 2
+	expect "$name" 1 "$PTC" explain $mini --calibrate "$@" &&
+		if grep -qF -- "$want" "$TMP/err"; then ok "$name"; else bad "$name" "$TMP/err"; fi
+}
+echo '{"step":1,"step_ms":3}' >"$TMP/one.jsonl"
+refused "one step" "two are needed" "$TMP/one.jsonl"
+echo 'step 1 loss 3' >"$TMP/text.jsonl"
+refused "no JSON" "text.jsonl:1 is no JSON" "$TMP/text.jsonl"
+refused "no file" "No such file" "$TMP/none.jsonl"
+printf '{"step":1,"step_ms":0}\n{"step":2,"step_ms":0}\n' >"$TMP/zero.jsonl"
+refused "no time" "takes no time" "$TMP/zero.jsonl"
+finish
