@@ -31,10 +31,16 @@ static void read_memory(struct ctx *c, const struct node *option)
 
 static void read_first(struct ctx *c, const struct node *option)
 {
+	struct recompute *r = &c->m->recompute;
 	int64_t x;
 
-	if (positive(c, option, &x))
-		caution(c, option->at, "'first' is not supported yet: all iterations of a stage are recomputed");
+	if (r->how == RECOMPUTE_NONE || r->how == RECOMPUTE_AUTO) {
+		fail(c, option->at, r->how == RECOMPUTE_NONE ? "with recompute none nothing is made again" :
+			"with recompute auto it is chosen how many iterations make again what they need");
+		hint(c, "write recompute full, first = n");
+	} else if (positive(c, option, &x)) {
+		r->first = x;
+	}
 }
 
 static void read_keep(struct ctx *c, const struct node *option)

@@ -88,9 +88,16 @@ bool is_alias(const struct module *m, const struct op *op)
 		return !sums_in_step(m) && same_place(op->in[0], op->out[0]);
 	case OP_WAIT:
 		return true;
+	case OP_REPEAT:
+		return is_first_part(m, op);
 	default:
 		return false;
 	}
+}
+
+uint32_t alias_of(const struct op *op, uint32_t result)
+{
+	return op->code == OP_WAIT || op->code == OP_REPEAT ? result : 0;
 }
 
 

@@ -358,16 +358,15 @@ static void tell_all(struct eval *e, struct held *h, int stage)
 }
 
 /* Iteration i is on one stage; in the loop all stages have its slice. */
-static bool slice_stage(struct eval *e, const struct op *op, struct held *s, struct held *o, int64_t i,
+static bool slice_stage(struct eval *e, const struct op *op, dimid d, struct held *s, struct held *o, int64_t i,
 			int64_t stride, bool into_stack)
 {
 	int g = pipe_chunk_of(e->m, op->at.dim, i), stage = pipe_stage(e->m, g);
-	int64_t row = pipe_row(e->m, op->at.dim, g) + i - pipe_trips(e->m, op->at.dim, g).lo;
+	int64_t row = pipe_row(e->m, d, g) + (d == op->at.dim ? i - pipe_trips(e->m, d, g).lo : kept_row(e->m, d, i));
 	bool ok;
 
 	e->only = stage;
-	ok = into_stack ? ev_copy(e, op, s, row * stride, o, 0, op->at.dim) :
-			  ev_copy(e, op, o, 0, s, row * stride, op->at.dim);
+	ok = into_stack ? ev_copy(e, op, s, row * stride, o, 0, d) : ev_copy(e, op, o, 0, s, row * stride, d);
 	e->only = -1;
 	if (ok && !into_stack)
 		tell_all(e, o, stage);
@@ -380,7 +379,8 @@ static bool slice(struct eval *e, const struct op *op, const struct value *stack
 {
 	struct held *s = into_stack ? ev_make(e, stacked) : ev_in(e, op, stacked);
 	struct held *o = into_stack ? ev_in(e, op, one) : ev_make(e, one);
-	int pos = dim_pos(stacked, op->at.dim);
+	dimid d = stack_dim(e->m, stacked, op->at.dim);
+	int pos = dim_pos(stacked, d);
 	uint32_t time = time_axis(e->m) >= 0 ? 1u << time_axis(e->m) : 0;
 	const struct sharding *a = ev_sharding(e, stacked), *b = ev_sharding(e, one);
 
@@ -393,10 +393,12 @@ static bool slice(struct eval *e, const struct op *op, const struct value *stack
 	if ((a->sum ^ b->sum) & ~(into_stack ? time : 0) || a->max != b->max)
 		return ev_fail(e, op, "%%%u and %%%u have other pending axes", one->id, stacked->id);
 	if (a->on[pos].n)
-		return slice_stage(e, op, s, o, i, s->stride[pos], into_stack);
+		return slice_stage(e, op, d, s, o, i, s->stride[pos], into_stack);
+	int64_t row = d == op->at.dim ? i : kept_row(e->m, d, i);
+
 	if (into_stack)
-		return ev_copy(e, op, s, i * s->stride[pos], o, 0, op->at.dim);
-	return ev_copy(e, op, o, 0, s, i * s->stride[pos], op->at.dim);
+		return ev_copy(e, op, s, row * s->stride[pos], o, 0, d);
+	return ev_copy(e, op, o, 0, s, row * s->stride[pos], d);
 }
 
 /* Does each stage carry a value of its own, that the iterations of others leave alone? */
@@ -447,6 +449,9 @@ static bool repeat(struct eval *e, const struct op *op)
 	const struct block *body = op->body;
 	int64_t nc = op->at.ncarry, nw = op->at.nwith, trips = dim_size(e->m, op->at.dim);
 	struct frame f = { e->frame, op->at.dim, 0 };
+
+	if (is_first_part(e->m, op) && e->frame)
+		trips = in_first(e->m, op->at.dim, e->frame->i);
 
 	if (!body || nc < 0 || nw < 0 || nc + nw > op->nin || nc > op->nout || body->args.n != op->nin ||
 	    body->yields.n != op->nout)

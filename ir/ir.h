@@ -57,9 +57,20 @@ static inline bool is_float(enum dtype dt) { return dt == F32 || dt == BF16; }
 typedef uint16_t dimid; /* index into module.dims */
 enum { NODIM = 0xffff };
 
+/* A dim may stand for a part of the iterations of a repeat at the top, counted on each stage, over all repeats
+ * of a pipeline, or by themselves.
+ * PART_KEPT: rows of those from number `from` on, of a stack that others need not have: all before share the
+ * first row, in turn. PART_FIRST: a repeat over it, right in one over `of`, runs once in the first `from`
+ * iterations and not at all in the others, where its results are what it was given. */
+enum dim_part { PART_NONE, PART_KEPT, PART_FIRST };
+extern const char *const part_name[]; /* "" "kept" "first" */
+
 struct dim {
 	const char *name;
-	int64_t size;
+	int64_t size;      /* of a part it follows from `of`: see dim_size */
+	enum dim_part part;
+	dimid of;          /* of a part */
+	int64_t from;
 	struct span at;
 	int zigzag; /* K: 2K chunks, of which neighbours hold an early and a late one; 0: natural order */
 	bool loop;  /* a repeat runs over it; for place, not printed */
@@ -280,6 +291,7 @@ struct keep_name {
 struct recompute {
 	enum recompute_how how;
 	int64_t memory;    /* bytes a rank that `auto` may use, 0: what the hardware has */
+	int64_t first;     /* only so many iterations of a stage, or of a repeat, the others keep all; 0: all */
 	VEC(struct keep_name) keep; /* these values are kept, and no others; none: as `how` says */
 	struct span at;
 };
@@ -384,6 +396,12 @@ static inline bool elements_fit(int64_t *count, int64_t size, int64_t most)
 	*count *= size ? size : 1;
 	return true;
 }
+/* A part of a repeat's dim, new if there is none. */
+dimid part_dim(struct module *m, enum dim_part part, dimid of, int64_t from);
+/* The dim of `whole` along which iterations of a repeat over `loop` have rows: loop, or a PART_KEPT of it. NODIM: none. */
+dimid stack_dim(const struct module *m, const struct value *whole, dimid loop);
+dimid kept_part(const struct module *m, dimid loop); /* the PART_KEPT of loop; NODIM: none */
+bool is_first_part(const struct module *m, const struct op *op); /* a repeat over a PART_FIRST */
 int64_t value_count(const struct module *m, const struct value *v); /* elements, logical */
 int union_dims(int n, dimid *d, const struct value *v); /* appends what d lacks; the new n */
 bool same_dims(const struct value *a, const struct value *b); /* as sets */
@@ -465,6 +483,16 @@ struct trips pipe_trips(const struct module *m, dimid d, int g);   /* iterations
 int64_t pipe_rows(const struct module *m, dimid d, int stage);     /* iterations on a stage */
 int64_t pipe_row(const struct module *m, dimid d, int g);          /* of them, those before chunk g's */
 struct extent pipe_extent(const struct module *m, dimid d, int stage);
+/* The number of an iteration of d among all that its stage runs, of all repeats of the pipeline. Of a chunk's first. */
+int64_t pipe_number(const struct module *m, dimid d, int64_t index);
+int64_t pipe_chunk_number(const struct module *m, dimid d, int g);
+/* Of a PART_KEPT, the row of an iteration of {of}: among those of its chunk, or of all if it is not staged. */
+int64_t kept_row(const struct module *m, dimid kept, int64_t index);
+/* Iterations of d that are of a PART_FIRST of it, in chunk g; g -1: in all chunks. */
+int64_t first_trips(const struct module *m, dimid first, int g);
+/* Of the iterations of {of} on a stage (-1: all), in a chunk (-1: all), the share that is of the PART_FIRST. */
+double first_share(const struct module *m, dimid first, int stage, int g);
+bool in_first(const struct module *m, dimid first, int64_t index); /* is the iteration of {of} one of them? */
 /* Rows of v that a stage has over those of the stage with most, which is what the type of v says; else 1. */
 double pipe_share(const struct module *m, const struct value *v, int stage);
 int pipe_chunk_of(const struct module *m, dimid d, int64_t index);

@@ -162,6 +162,32 @@ static int64_t stash_end(const struct laying *l, const struct region *x, int64_t
 	return x->phase == FORWARD ? l->i_of[a] : a;
 }
 
+/* Rows of a PART_KEPT in a chunk that has none of its iterations: the others make in their place what they need
+ * while they run, and leave nothing. */
+static bool is_passing(const struct laying *l, const struct region *x, int g)
+{
+	const struct dim *d = x->kind == RG_STASH && x->dim != NODIM ? &l->m->dims.at[x->dim] : NULL;
+
+	if (!d || d->part != PART_KEPT)
+		return false;
+	struct trips t = pipe_trips(l->m, d->of, g);
+
+	return pipe_chunk_number(l->m, d->of, g) + t.hi - t.lo <= d->from;
+}
+
+static void lay_passing(struct laying *l, uint32_t no, int64_t a)
+{
+	const struct region *x = &l->r->at.at[no];
+	int64_t rows = trips_of(l, x, l->to->acts.at[a].chunk), at[] = { a, l->i_of[a], x->until_w ? l->w_of[a] : a };
+
+	for (size_t k = 0; k < LEN(at); k++) {
+		int64_t tick = place_tick(l, at[k], x->place);
+
+		if (k == 0 || at[k] != a)
+			want_region(l, &l->to->act[at[k]][no], (int)no, rows, tick, tick);
+	}
+}
+
 static void lay_action(struct laying *l, int64_t a)
 {
 	const struct action *act = &l->to->acts.at[a];
@@ -176,6 +202,8 @@ static void lay_action(struct laying *l, int64_t a)
 			lay_kept(l, (int)i, a);
 		else if (here && x->kind == RG_WORK && pipe_runs(l->m, act->chunk, x->place))
 			want_region(l, s, (int)i, 1, place_tick(l, a, x->place), place_tick(l, a, x->place));
+		else if (here && is_passing(l, x, act->chunk))
+			lay_passing(l, i, a);
 		else if (here && x->kind == RG_STASH && pipe_runs(l->m, act->chunk, x->place))
 			want_region(l, s, (int)i, trips_of(l, x, act->chunk), place_tick(l, a, x->place),
 				    place_tick(l, stash_end(l, x, a), x->place));
@@ -287,6 +315,8 @@ static bool is_left(const struct laying *l, const struct region *x, int g, bool 
 {
 	bool read = false;
 
+	if (is_passing(l, x, g))
+		return false;
 	for (int p = 0; p <= 2 * (int)l->m->pipe.loops.n; p++)
 		read |= w ? (x->until_w >> p & 1) && pipe_runs(l->m, g, p) :
 			    x->phase == FORWARD && region_read(l->m, x, g, BACKWARD, p);

@@ -21,6 +21,7 @@ int dtype_bytes(enum dtype dt)
 	return bytes[dt];
 }
 
+const char *const part_name[] = { "", "kept", "first" };
 const char *const recompute_name[NRECOMPUTE] = { "none", "selective", "full", "auto" };
 
 struct module *module_new(struct arena *mem, struct sources *src)
@@ -474,7 +475,54 @@ int dim_pos(const struct value *v, dimid d)
 
 int64_t dim_size(const struct module *m, dimid d)
 {
-	return m->dims.at[d].size;
+	const struct dim *x = &m->dims.at[d];
+	int64_t rows = 0;
+
+	if (x->part != PART_KEPT)
+		return x->size;
+	for (int s = 0; is_staged(m, d) && s < pipe_stages(m); s++)
+		rows += pipe_rows(m, d, s);
+	if (is_staged(m, d))
+		return rows;
+	rows = dim_size(m, x->of);
+	return rows ? kept_row(m, d, rows - 1) + 1 : 0;
+}
+
+dimid part_dim(struct module *m, enum dim_part part, dimid of, int64_t from)
+{
+	for (uint32_t i = 0; i < m->dims.n; i++)
+		if (m->dims.at[i].part == part && m->dims.at[i].of == of && m->dims.at[i].from == from)
+			return (dimid)i;
+	const char *name = arena_printf(m->mem, "%s.%s%lld", m->dims.at[of].name, part_name[part], (long long)from);
+	dimid d = module_dim(m, name, 1, m->dims.at[of].at);
+
+	m->dims.at[d].part = part;
+	m->dims.at[d].of = of;
+	m->dims.at[d].from = from;
+	return d;
+}
+
+dimid kept_part(const struct module *m, dimid loop)
+{
+	for (uint32_t d = 0; d < m->dims.n; d++)
+		if (m->dims.at[d].part == PART_KEPT && m->dims.at[d].of == loop)
+			return (dimid)d;
+	return NODIM;
+}
+
+dimid stack_dim(const struct module *m, const struct value *whole, dimid loop)
+{
+	if (has_dim(whole, loop))
+		return loop;
+	for (int i = 0; i < whole->nd; i++)
+		if (m->dims.at[whole->d[i]].part == PART_KEPT && m->dims.at[whole->d[i]].of == loop)
+			return whole->d[i];
+	return NODIM;
+}
+
+bool is_first_part(const struct module *m, const struct op *op)
+{
+	return op->code == OP_REPEAT && m->dims.at[op->at.dim].part == PART_FIRST;
 }
 
 int64_t value_count(const struct module *m, const struct value *v)

@@ -166,15 +166,35 @@ void parse_software(struct parser *p)
 	}
 }
 
+/* kept LOOP n, first LOOP n: if it is one. */
+static void parse_part(struct parser *p, struct dim *x)
+{
+	struct token at = p->tok;
+
+	for (enum dim_part k = PART_KEPT; k <= PART_FIRST && x->part == PART_NONE; k++)
+		if (lex_accept_word(p, part_name[k]))
+			x->part = k;
+	if (x->part == PART_NONE)
+		return;
+	x->of = parse_dim(p);
+	x->from = lex_int(p, x->part == PART_FIRST, MOST_SIZE);
+	if (!p->bad && p->m->dims.at[x->of].part != PART_NONE)
+		lex_fail_at(p, at, "a part of a part");
+	if (!p->bad && x->part == PART_KEPT && kept_part(p->m, x->of) != NODIM)
+		lex_fail_at(p, at, "two parts of '%s' that are kept", p->m->dims.at[x->of].name);
+}
+
 void parse_dim_line(struct parser *p)
 {
 	struct token at = p->tok;
 	const char *s = lex_name(p, "a dim");
 	struct span span = { 0 };
+	struct dim part = { .part = PART_NONE };
 
 	lex_expect(p, '=', "'='");
-	int64_t size = lex_int(p, 0, MOST_SIZE), zigzag = 0;
-	if (lex_accept_word(p, "zigzag")) {
+	parse_part(p, &part);
+	int64_t size = part.part == PART_NONE ? lex_int(p, 0, MOST_SIZE) : 1, zigzag = 0;
+	if (part.part == PART_NONE && lex_accept_word(p, "zigzag")) {
 		lex_expect(p, '=', "'='");
 		zigzag = lex_int(p, 2, MOST_RANKS);
 		if (!p->bad && (!size || size % (2 * zigzag)))
@@ -191,6 +211,9 @@ void parse_dim_line(struct parser *p)
 		dimid d = module_dim(p->m, s, size, span);
 
 		p->m->dims.at[d].zigzag = (int)zigzag;
+		p->m->dims.at[d].part = part.part;
+		p->m->dims.at[d].of = part.of;
+		p->m->dims.at[d].from = part.from;
 	}
 }
 
@@ -290,6 +313,8 @@ void parse_recompute(struct parser *p)
 	}
 	if (lex_accept_key(p, "memory"))
 		x.memory = lex_int(p, 1, (int64_t)1 << 60);
+	if (lex_accept_key(p, "first"))
+		x.first = lex_int(p, 1, MOST_SIZE);
 	if (lex_accept_key(p, "keep"))
 		parse_keep(p, &x);
 	lex_accept_span(p, &x.at);

@@ -45,6 +45,8 @@ int pipe_stage(const struct module *m, int g)
 
 static int loop_no(const struct module *m, dimid d)
 {
+	if (m->dims.at[d].part == PART_KEPT)
+		d = m->dims.at[d].of;
 	for (uint32_t i = 0; i < m->pipe.loops.n; i++)
 		if (m->pipe.loops.at[i] == d)
 			return (int)i;
@@ -71,8 +73,21 @@ static int64_t clamp(int64_t x, int64_t most)
 	return x < 0 ? 0 : x > most ? most : x;
 }
 
+/* Of a PART_KEPT: the rows among those of the stage. */
+static struct trips kept_trips(const struct module *m, const struct dim *x, int g)
+{
+	struct trips t = pipe_trips(m, x->of, g);
+	int64_t first = pipe_chunk_number(m, x->of, g) - x->from, last = first + t.hi - t.lo - 1;
+
+	if (t.lo == t.hi)
+		return (struct trips){ 0, 0 };
+	return (struct trips){ first > 0 ? first : 0, (last > 0 ? last : 0) + 1 };
+}
+
 struct trips pipe_trips(const struct module *m, dimid d, int g)
 {
+	if (m->dims.at[d].part == PART_KEPT)
+		return kept_trips(m, &m->dims.at[d], g);
 	int k = loop_no(m, d);
 	int64_t start = chain_start(m, k), n = dim_size(m, d);
 
@@ -118,6 +133,74 @@ struct extent pipe_extent(const struct module *m, dimid d, int stage)
 		e.cap = rows > e.cap ? rows : e.cap;
 	}
 	return e;
+}
+
+int64_t pipe_chunk_number(const struct module *m, dimid d, int g)
+{
+	int64_t n = 0, start = chain_start(m, loop_no(m, d)), begin = g ? m->pipe.end.at[g - 1] : 0;
+
+	for (int i = 0; i < g; i++)
+		if (pipe_stage(m, i) == pipe_stage(m, g))
+			n += m->pipe.end.at[i] - (i ? m->pipe.end.at[i - 1] : 0);
+	return n + (start > begin ? start - begin : 0);
+}
+
+int64_t pipe_number(const struct module *m, dimid d, int64_t index)
+{
+	if (!is_staged(m, d))
+		return index;
+	int g = pipe_chunk_of(m, d, index);
+
+	return pipe_chunk_number(m, d, g) + index - pipe_trips(m, d, g).lo;
+}
+
+int64_t kept_row(const struct module *m, dimid kept, int64_t index)
+{
+	const struct dim *x = &m->dims.at[kept];
+	int64_t row = pipe_number(m, x->of, index) - x->from;
+
+	row = row > 0 ? row : 0;
+	return is_staged(m, x->of) ? row - kept_trips(m, x, pipe_chunk_of(m, x->of, index)).lo : row;
+}
+
+bool in_first(const struct module *m, dimid first, int64_t index)
+{
+	return pipe_number(m, m->dims.at[first].of, index) < m->dims.at[first].from;
+}
+
+int64_t first_trips(const struct module *m, dimid first, int g)
+{
+	const struct dim *x = &m->dims.at[first];
+	int64_t n = 0;
+
+	if (!is_staged(m, x->of))
+		return clamp(x->from, dim_size(m, x->of));
+	for (int i = g < 0 ? 0 : g; i < (g < 0 ? pipe_chunks(m) : g + 1); i++) {
+		struct trips t = pipe_trips(m, x->of, i);
+
+		n += clamp(x->from - pipe_chunk_number(m, x->of, i), t.hi - t.lo);
+	}
+	return n;
+}
+
+double first_share(const struct module *m, dimid first, int stage, int g)
+{
+	dimid of = m->dims.at[first].of;
+	int64_t all = 0, n = 0;
+
+	for (int i = 0; is_staged(m, of) && i < pipe_chunks(m); i++) {
+		if ((g >= 0 && i != g) || (g < 0 && stage >= 0 && pipe_stage(m, i) != stage))
+			continue;
+		struct trips t = pipe_trips(m, of, i);
+
+		all += t.hi - t.lo;
+		n += first_trips(m, first, i);
+	}
+	if (!is_staged(m, of)) {
+		all = dim_size(m, of);
+		n = first_trips(m, first, -1);
+	}
+	return all ? (double)n / (double)all : 0;
 }
 
 double pipe_share(const struct module *m, const struct value *v, int stage)

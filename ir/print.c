@@ -306,7 +306,13 @@ static void put_dims(struct printer *p)
 
 		text_put(t, "dim ");
 		put_name(t, d->name);
-		text_put(t, "=%lld", (long long)d->size);
+		if (d->part == PART_NONE)
+			text_put(t, "=%lld", (long long)d->size);
+		else {
+			text_put(t, "=%s ", part_name[d->part]);
+			put_dim(t, p->m, d->of);
+			text_put(t, " %lld", (long long)d->from);
+		}
 		if (d->zigzag)
 			text_put(t, " zigzag=%d", d->zigzag);
 		put_op_span(t, d->at);
@@ -372,6 +378,8 @@ static void put_recompute(struct printer *p)
 	text_put(t, "recompute %s", recompute_name[x->how]);
 	if (x->memory)
 		text_put(t, " memory=%lld", (long long)x->memory);
+	if (x->first)
+		text_put(t, " first=%lld", (long long)x->first);
 	for (uint32_t i = 0; i < x->keep.n; i++) {
 		text_put(t, i ? ", " : " keep=(");
 		text_put(t, x->keep.at[i].glob ? "glob " : "");

@@ -53,7 +53,7 @@ static void find_roots(struct building *b)
 		for (uint32_t i = 0; i < op->nout; i++) {
 			const struct value *v = op->out[i];
 
-			b->r->root[v->id] = is_alias(b->m, op) ? b->r->root[op->in[op->code == OP_WAIT ? i : 0]->id] : v;
+			b->r->root[v->id] = is_alias(b->m, op) ? b->r->root[op->in[alias_of(op, i)]->id] : v;
 			if (op->code == OP_READ && reads_in_place(b->m, op))
 				b->r->root[v->id] = NULL;
 		}

@@ -68,8 +68,10 @@ int64_t round_up(int64_t n);
 
 /* -- layouts: when may one value be another's storage? -- */
 bool same_place(const struct value *a, const struct value *b);
-/* Does the result of op lie in its operand's storage? */
+/* Does the result of op lie in its operand's storage? Of a bucket, and of a repeat over the first iterations of
+ * another, each result in the operand of its number. */
 bool is_alias(const struct module *m, const struct op *op);
+uint32_t alias_of(const struct op *op, uint32_t result); /* which operand, if it does */
 /* Does the result of a read lie in its buffer? One in host memory is copied when it is read, unless only loops
  * slice it: these copy row by row. */
 bool reads_in_place(const struct module *m, const struct op *read);

@@ -114,7 +114,7 @@ bool is_row(const struct module *m, const struct value *v, const struct value *w
 	const struct axes *on = &whole->sh.on[0];
 	bool staged = on->n == 1 && is_staged(m, dim) && on->a[0] == pipe_axis(m);
 
-	return whole->nd == v->nd + 1 && whole->d[0] == dim && (!on->n || staged) &&
+	return whole->nd == v->nd + 1 && whole->d[0] == stack_dim(m, whole, dim) && (!on->n || staged) &&
 	       same_layout(v, whole->nd - 1, whole->d + 1, whole->sh.on + 1, whole->dt);
 }
 

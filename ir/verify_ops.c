@@ -480,17 +480,41 @@ static bool check_attention(struct verifier *v, const struct op *op)
 static bool check_slice(struct verifier *v, const struct op *op, const struct value *whole, const struct value *part)
 {
 	struct value x = *part;
+	dimid d = stack_dim(v->m, whole, op->at.dim);
 
 	if (has_dim(part, op->at.dim) || part->nd == MAX_DIMS)
 		return ver_fail(v, op, "%%%u has the dim of the repeat in its body", part->id);
-	if (!has_dim(whole, op->at.dim))
+	if (d == NODIM)
 		return ver_fail(v, op, "%%%u lacks the dim of the repeat", whole->id);
 	if (whole->nd != part->nd + 1)
 		return ver_fail(v, op, "%%%u and %%%u have other dims", whole->id, part->id);
 	x.nd = whole->nd; /* in the order of whole */
 	for (int i = 0, k = 0; i < whole->nd; i++)
-		x.d[i] = whole->d[i] == op->at.dim ? op->at.dim : part->d[k++];
+		x.d[i] = whole->d[i] == d ? d : part->d[k++];
 	return check_same(v, op, whole, &x);
+}
+
+/* A repeat over some of another's iterations stands right in it, and is given all that it may leave as it is. Rows
+ * that are not kept are shared, in turn: they are made in the order of iterations, and not added up. */
+static bool check_part(struct verifier *v, const struct op *op)
+{
+	const struct dim *d = &v->m->dims.at[op->at.dim];
+	const struct op *around = op->home->owner;
+	int64_t ncarry = op->at.ncarry, nwith = HAS(op, nwith) ? op->at.nwith : 0;
+
+	if (d->part == PART_KEPT)
+		return ver_fail(v, op, "it runs over rows, not iterations");
+	if (d->part == PART_FIRST && (!around || around->code != OP_REPEAT || around->home->owner || around->at.dim != d->of))
+		return ver_fail(v, op, "it does not stand right in a repeat over '%s'", v->m->dims.at[d->of].name);
+	if (d->part == PART_FIRST && (op->nin != ncarry + nwith || op->nout != ncarry))
+		return ver_fail(v, op, "it has rows");
+	for (uint32_t k = (uint32_t)ncarry; k < op->nout; k++) {
+		bool acc = HAS(op, acc) && k - ncarry < 63 && op->at.acc >> (k - ncarry) & 1;
+
+		if (!has_dim(op->out[k], op->at.dim) && (around || acc || (HAS(op, reverse) && op->at.reverse)))
+			return ver_fail(v, op, "%%%u is no stack of all rows", op->out[k]->id);
+	}
+	return true;
 }
 
 static bool check_repeat(struct verifier *v, const struct op *op)
@@ -504,6 +528,8 @@ static bool check_repeat(struct verifier *v, const struct op *op)
 	if (body->args.n != op->nin || body->yields.n != op->nout)
 		return ver_fail(v, op, "%u operands, %u arguments; %u results, %u yields", op->nin, body->args.n,
 				op->nout, body->yields.n);
+	if (!check_part(v, op))
+		return false;
 	if (HAS(op, acc) && op->nout - ncarry < 63 && (uint64_t)op->at.acc >> (op->nout - ncarry))
 		return ver_fail(v, op, "{acc} names results that are not stacked");
 	for (uint32_t i = 0; i < op->nin; i++)

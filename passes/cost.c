@@ -64,7 +64,8 @@ static double flops(const struct module *m, const struct op *op, bool local)
 	case OP_KERNEL:
 		for (const struct op *o = op->body->first; o; o = o->next)
 			sum += flops(m, o, local);
-		return op->code == OP_REPEAT ? sum * (double)dim_size(m, op->at.dim) : sum;
+		return is_first_part(m, op) ? sum * first_share(m, op->at.dim, -1, -1) :
+		       op->code == OP_REPEAT ? sum * (double)dim_size(m, op->at.dim) : sum;
 	default:
 		return 0;
 	}
@@ -294,7 +295,10 @@ static double times_on(const struct module *m, const struct op *op, int stage)
 		if (op->home->owner->code == OP_REPEAT) {
 			dimid d = op->home->owner->at.dim;
 
-			times *= stage >= 0 && is_staged(m, d) ? (double)pipe_rows(m, d, stage) : (double)dim_size(m, d);
+			if (is_first_part(m, op->home->owner))
+				times *= first_share(m, d, stage, -1);
+			else
+				times *= stage >= 0 && is_staged(m, d) ? (double)pipe_rows(m, d, stage) : (double)dim_size(m, d);
 		}
 	return on_stage(m, op, stage) ? times : 0;
 }

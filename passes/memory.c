@@ -8,6 +8,7 @@
  *
  *   read                     the buffer, when the layouts are the same and it lies on the device
  *   rename, split, merge     the operand (also accumulate, when there is one microbatch; and wait)
+ *   repeat over the first    the operand of its number: a row of a stack that lacks these iterations, or shares it
  *   args of a repeat body    carry: the repeat's result; with: the operand; over: row i of it, if on the device
  *   any other result         where it is sent: `accumulate` (an einsum that adds), a carried yield,
  *                            row i of a stacked yield, or the buffer of its `write`
@@ -100,7 +101,7 @@ static void result_homes(struct planner *p, struct op *op, int64_t pos)
 	}
 	for (uint32_t i = 0; i < op->nout; i++) {
 		if (is_alias(p->m, op))
-			op->out[i]->aux = op->in[i]->aux;
+			op->out[i]->aux = op->in[alias_of(op, i)]->aux;
 		else
 			home_new(p, op->out[i], pos);
 	}

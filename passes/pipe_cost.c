@@ -130,10 +130,24 @@ static void walk_op(struct walk *w, const struct op *op, double share)
 	}
 }
 
+/* A loop that only some of the iterations around it run: its share of one. */
+static void walk_first(struct walk *w, const struct op *loop)
+{
+	struct walk before = *w;
+	double share = first_share(w->t->m, loop->at.dim, w->stage, w->chunk);
+
+	walk_loop(w, loop, 1);
+	w->now = before.now + share * (w->now - before.now);
+	w->comm = before.comm + share * (w->comm - before.comm);
+	w->compute = before.compute + share * (w->compute - before.compute);
+}
+
 static void walk_body(struct walk *w, const struct block *body)
 {
 	for (const struct op *op = body->first; op; op = op->next)
-		if (op->code == OP_REPEAT)
+		if (is_first_part(w->t->m, op))
+			walk_first(w, op);
+		else if (op->code == OP_REPEAT)
 			walk_loop(w, op, dim_size(w->t->m, op->at.dim));
 		else
 			walk_op(w, op, 1);

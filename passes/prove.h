@@ -9,8 +9,8 @@
 #include "passes/passes.h"
 
 /* A depth from SLOT on: not the iteration but the parity of a count of them, of what is gathered {ahead}; and
- * the iterations of a pipelined loop that come before on this chunk, on this stage. */
-enum { PROVE_NEST = 8, SLOT = PROVE_NEST, IN_CHUNK = 2 * PROVE_NEST, IN_STAGE, NCOUNT };
+ * the iterations of a pipelined loop that come before on this chunk, on this stage; or rows of those that are kept. */
+enum { PROVE_NEST = 8, SLOT = PROVE_NEST, IN_CHUNK = 2 * PROVE_NEST, IN_STAGE, IN_KEPT, NCOUNT };
 
 /* Where a value lies: base + iteration[depth] * stride, in a region (ir/region.h). rows: it is all rows of the
  * region that there are, each of so many bytes; 0: it is not. */
@@ -93,6 +93,7 @@ struct prover {
 	struct bytes iter[NCOUNT];   /* rows that are walked at once, by depth */
 	int64_t turns[PROVE_NEST];   /* iterations walked, by depth */
 	struct bytes next;           /* rows of the next iteration of the innermost loop; none: empty */
+	dimid kept;                  /* of the loop at the top: the part that has rows; NODIM: all have */
 	int64_t chunk_at, stage_at;  /* of the pipelined loop: iterations before the chunk's, on all stages, on this */
 	int64_t steps;
 	struct proof *proof;
@@ -108,7 +109,8 @@ bool prove_places(struct prover *p);  /* of all values; false: one has none, or 
 int prove_depth(const struct block *block);
 bool same_spot(const struct spot *a, const struct spot *b);
 bool row_of(const struct module *m, const struct value *v, const struct value *whole, dimid dim);
-int row_depth(const struct prover *p, const struct op *repeat, const struct spot *whole); /* what counts its rows */
+/* What counts the rows of v, which lies in whole. */
+int row_depth(const struct prover *p, const struct op *repeat, const struct value *v, const struct spot *whole);
 bool sums_up(const struct op *repeat, uint32_t k);
 bool view_keeps(const struct module *m, const struct op *op); /* a view that need not move an element */
 bool may_lie_on(const struct op *op, uint32_t result, uint32_t operand); /* read before it is written, wherever it is */

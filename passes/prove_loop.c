@@ -11,12 +11,12 @@ enum { FEW = 4 };
 static struct spot row_spot(struct prover *p, const struct op *r, const struct value *whole)
 {
 	struct spot s = held(p, whole)->spot;
-	int k = dim_pos(whole, r->at.dim);
-	int64_t cap = cap_of(p->m, r->at.dim, &whole->sh.on[k]);
+	dimid d = stack_dim(p->m, whole, r->at.dim);
+	int64_t cap = cap_of(p->m, d, &whole->sh.on[dim_pos(whole, d)]);
 
 	s.bytes = (s.rows ? s.rows : cap ? s.bytes / cap : 0);
 	s.rows = 0;
-	s.depth[s.n] = row_depth(p, r, &s);
+	s.depth[s.n] = row_depth(p, r, whole, &s);
 	s.stride[s.n++] = s.bytes;
 	return s;
 }
@@ -110,6 +110,8 @@ void set_iter(struct prover *p, int depth, struct bytes rows, int64_t turn)
 	p->iter[SLOT + depth] = (struct bytes){ turn & 1, (turn & 1) + 1 };
 	if (depth)
 		return;
+	if (p->kept != NODIM && rows.lo < rows.hi)
+		p->iter[IN_KEPT] = (struct bytes){ kept_row(p->m, p->kept, at + rows.lo), kept_row(p->m, p->kept, at + rows.hi - 1) + 1 };
 	p->iter[IN_CHUNK] = rows;
 	p->iter[IN_STAGE] = (struct bytes){ p->stage_at + rows.lo, p->stage_at + rows.hi };
 }
@@ -379,6 +381,9 @@ bool walk_repeat(struct prover *p, const struct op *r)
 {
 	int64_t chunk_at = p->chunk_at, stage_at = p->stage_at;
 	struct bytes next = p->next;
+
+	if (!r->home->owner)
+		p->kept = kept_part(p->m, r->at.dim);
 	bool ok = begin_loop(p, r);
 
 	if (ok && is_piped(p, r)) {
@@ -386,7 +391,8 @@ bool walk_repeat(struct prover *p, const struct op *r)
 	} else if (ok) {
 		if (!r->home->owner)
 			p->chunk_at = p->stage_at = 0;
-		ok = walk_trips(p, r, dim_size(p->m, r->at.dim));
+		ok = walk_trips(p, r, !is_first_part(p->m, r) ? dim_size(p->m, r->at.dim) :
+				in_first(p->m, r->at.dim, p->iter[prove_depth(r->home) - 1].lo));
 	}
 	p->next = next;
 	p->chunk_at = chunk_at;

@@ -31,13 +31,16 @@ bool row_of(const struct module *m, const struct value *v, const struct value *w
 	const struct axes *on = &whole->sh.on[0];
 	bool staged = on->n == 1 && is_staged(m, dim) && on->a[0] == pipe_axis(m);
 
-	return whole->nd == v->nd + 1 && whole->d[0] == dim && (!on->n || staged) &&
+	return whole->nd == v->nd + 1 && whole->d[0] == stack_dim(m, whole, dim) && (!on->n || staged) &&
 	       alike(v, v->nd, whole->d + 1, whole->sh.on + 1, whole->dt);
 }
 
-int row_depth(const struct prover *p, const struct op *repeat, const struct spot *whole)
+int row_depth(const struct prover *p, const struct op *repeat, const struct value *v, const struct spot *whole)
 {
 	const struct region *x = &p->r->at.at[whole->region];
+
+	if (!has_dim(v, repeat->at.dim))
+		return IN_KEPT;
 
 	if (repeat->home->owner || !p->l || !is_staged(p->m, repeat->at.dim))
 		return prove_depth(repeat->home);
@@ -236,7 +239,7 @@ static bool place_row(struct prover *p, const struct value *v, const struct op *
 	if (s->n == PROVE_NEST)
 		return lost(p, v, "repeats are nested too deep");
 	s->rows = 0;
-	s->depth[s->n] = row_depth(p, r, s);
+	s->depth[s->n] = row_depth(p, r, whole, s);
 	s->stride[s->n++] = s->bytes;
 	return true;
 }
@@ -353,6 +356,9 @@ static bool find_place(struct prover *p, const struct value *v)
 	case OP_RENAME:
 	case OP_SPLIT:
 	case OP_MERGE:
+	case OP_REPEAT:
+		if (v->def->code == OP_REPEAT && !is_first_part(p->m, v->def))
+			return place_where_sent(p, v, v);
 		return (view_keeps(p->m, v->def) || lost(p, v, "its elements lie in another order than its operand's")) &&
 		       place_at(p, v, v->def->in[v->no]);
 	default:
@@ -364,10 +370,12 @@ static int64_t trips_at(const struct prover *p, const struct value *v, int depth
 {
 	const struct block *b = v->home;
 
-	if (depth >= SLOT)
+	if (depth >= SLOT && depth != IN_KEPT)
 		return 2;
 	for (int n = prove_depth(b); b->owner; b = b->owner->home, n--)
-		if (n == depth + 1)
+		if (depth == IN_KEPT && n == 1)
+			return dim_size(p->m, kept_part(p->m, b->owner->at.dim));
+		else if (n == depth + 1)
 			return dim_size(p->m, b->owner->at.dim);
 	return -1;
 }

@@ -13,6 +13,8 @@ struct node {
 	bool read;               /* by backward */
 	bool source;             /* can't be made again: given to the iteration, or routing, or too dear */
 	bool keep;               /* else it is made again where it is needed */
+	bool rest;               /* kept, but made again by the first iterations: pair.first */
+	struct value *inner;     /* what the repeat over the first iterations calls it */
 };
 
 struct pair {
@@ -21,14 +23,26 @@ struct pair {
 	struct op *fwd, *rev;    /* the repeats; NULL: the top */
 	int64_t where;           /* at the top: the place whose ops these are */
 	bool dear;               /* may do dear ops once more */
+	int64_t first;           /* so many iterations of a stage keep less than the others; 0: all keep the same */
+	bool shared;             /* other backward blocks read what f makes */
 	VEC(struct node *) nodes;
-	VEC(struct value *) kept; /* auto: the choice, for when nodes are made anew */
+	VEC(struct value *) kept, rest; /* auto: the choice, for when nodes are made anew; rest: not by the first */
 };
 
 struct node *node_of(const struct pair *p, const struct value *v); /* NULL: none */
 void find_nodes(struct pair *p);                                   /* anew, and which are sources */
 bool is_wanted(const struct module *m, const struct value *v);     /* `keep` names it */
 bool can_stack(const struct pair *p, const struct value *v);
+
+struct value *image(struct pair *p, struct value *v, struct op *before); /* what p->b calls v */
+struct value *add_over(struct pair *p, struct value *outside, const struct value *like); /* a slice of it in p->b */
+struct value *stack_over(struct pair *p, struct value *v, dimid rows); /* the result of the forward repeat that stacks v */
+void mark_again(struct module *m, struct op *copy, struct op *op);
+
+/* -- remat_first.c -- */
+int64_t first_apart(const struct pair *p, int64_t n); /* n, or 0 where the pair can't tell its first n iterations from others */
+void keep_rest(struct pair *p); /* sets node.rest: what the first p->first iterations make again, as was chosen */
+void make_first(struct pair *p); /* ... which is put at the beginning of p->b */
 
 /* -- remat_keep.c -- */
 bool choose_kept(struct pair *p); /* sets node.keep; false: leave this pair alone */

@@ -1,10 +1,18 @@
 /* passes/remat_auto.c - what to keep within a number of bytes.
  *
- * The front of each loop's choices (remat_front.c), then of all loops together: one choice for each loop, the
- * same for all its iterations. What an iteration is given, and routing, is kept in any case. */
+ * The front of each loop's choices (remat_front.c); then, as a choice for all iterations leaves a gap to the next,
+ * two of them, one for the first iterations of a stage and one that keeps more for the others; then of all loops
+ * together. What an iteration is given, and routing, is kept in any case. */
 #include <stdlib.h>
 
 #include "passes/remat.h"
+
+/* Points of the front: of the first n iterations, of the others. */
+struct option {
+	double bytes, seconds;
+	uint32_t a, b;
+	int64_t n;
+};
 
 struct job {
 	struct pair *p;
@@ -13,6 +21,8 @@ struct job {
 	struct trial_op *trial;
 	struct front front;
 	double times, stashes; /* iterations; those whose stacks a rank holds at once */
+	int64_t rows;          /* iterations of the stage with most */
+	VEC(struct option) options;
 };
 
 static int number_of(const struct job *j, const struct op *op)
@@ -89,17 +99,71 @@ static void open_job(struct job *j)
 
 	j->times = (double)dim_size(m, d);
 	j->stashes = rows_held(m, d);
+	j->rows = dim_size(m, d);
+	for (int s = 0; is_staged(m, d) && s < pipe_stages(m); s++)
+		j->rows = s == 0 || pipe_rows(m, d, s) > j->rows ? pipe_rows(m, d, s) : j->rows;
 	list_ops(j);
 	j->trial = NEWN(m->mem, struct trial_op, j->nops + 1);
 	for (uint32_t i = 0; i < j->nops; i++)
 		describe(j, i);
 }
 
+/* -- one choice for the first iterations, another for the rest -- */
+
+static void offer(struct job *j, uint32_t a, uint32_t b, int64_t n)
+{
+	const struct point *x = &j->front.at[a], *y = &j->front.at[b];
+	double part = j->rows ? (double)n / (double)j->rows : 0;
+	struct option o = { j->stashes * ((double)y->bytes - part * (double)(y->bytes - x->bytes)),
+			    j->times * (y->seconds + part * (x->seconds - y->seconds)), a, b, n };
+
+	PUSH(j->p->m->mem, &j->options, o);
+}
+
+static bool keeps_less(const struct point *a, const struct point *b)
+{
+	for (int w = 0; w < KEEP_WORDS; w++)
+		if (a->keep[w] & ~b->keep[w])
+			return false;
+	return true;
+}
+
+static int option_order(const void *x, const void *y)
+{
+	const struct option *a = x, *b = y;
+
+	if (a->bytes != b->bytes)
+		return a->bytes < b->bytes ? -1 : 1;
+	if (a->seconds != b->seconds)
+		return a->seconds < b->seconds ? -1 : 1;
+	return (a->n > b->n) - (a->n < b->n);
+}
+
+/* Those that no other beats in both bytes and seconds. */
+static void find_options(struct job *j)
+{
+	enum { CUTS = 16 };
+	int64_t step = j->rows / CUTS + 1;
+	uint32_t good = 0;
+
+	for (uint32_t b = 0; b < j->front.n; b++)
+		offer(j, b, b, 0);
+	for (uint32_t b = 1; b < j->front.n; b++)
+		for (uint32_t a = 0; a < b; a++)
+			for (int64_t n = step; n < j->rows && keeps_less(&j->front.at[a], &j->front.at[b]); n += step)
+				offer(j, a, b, n);
+	qsort(j->options.at, j->options.n, sizeof *j->options.at, option_order);
+	for (uint32_t i = 0; i < j->options.n; i++)
+		if (!good || j->options.at[i].seconds < j->options.at[good - 1].seconds)
+			j->options.at[good++] = j->options.at[i];
+	j->options.n = good;
+}
+
 /* -- several loops -- */
 
 struct mix {
 	double bytes, seconds;
-	uint32_t choice, before; /* point of the last loop; which mix of those before it */
+	uint32_t choice, before; /* option of the last loop; which mix of those before it */
 };
 
 typedef VEC(struct mix) mixes;
@@ -120,9 +184,9 @@ static mixes add_loop(struct arena *mem, const mixes *old, const struct job *j)
 	uint32_t step = old->n / MOST + 1;
 
 	for (uint32_t a = 0; a < old->n; a += step)
-		for (uint32_t b = 0; b < j->front.n; b++) {
-			struct mix x = { old->at[a].bytes + j->stashes * (double)j->front.at[b].bytes,
-					 old->at[a].seconds + j->times * j->front.at[b].seconds, b, a };
+		for (uint32_t b = 0; b < j->options.n; b++) {
+			struct mix x = { old->at[a].bytes + j->options.at[b].bytes,
+					 old->at[a].seconds + j->options.at[b].seconds, b, a };
 
 			PUSH(mem, &all, x);
 		}
@@ -133,17 +197,25 @@ static mixes add_loop(struct arena *mem, const mixes *old, const struct job *j)
 	return good;
 }
 
-static void keep_point(struct job *j, const struct point *x)
+static void keep_option(struct job *j, const struct option *o)
 {
+	const struct point *x = &j->front.at[o->b], *less = &j->front.at[o->a];
 	uint32_t c = 0;
+
+	j->p->first = first_apart(j->p, o->n);
+	if (o->n && !j->p->first) /* other loops have another number */
+		x = less;
 
 	for (uint32_t i = 0; i < j->nops; i++) {
 		if (!j->trial[i].may_keep || c == 64 * KEEP_WORDS)
 			continue;
-		bool keep = x->keep[c / 64] >> (c % 64) & 1;
+		bool keep = x->keep[c / 64] >> (c % 64) & 1, by_all = less->keep[c / 64] >> (c % 64) & 1;
 		c++;
-		for (uint32_t k = 0; keep && k < j->op[i]->nout; k++)
+		for (uint32_t k = 0; keep && k < j->op[i]->nout; k++) {
 			PUSH(j->p->m->mem, &j->p->kept, j->op[i]->out[k]);
+			if (!by_all)
+				PUSH(j->p->m->mem, &j->p->rest, j->op[i]->out[k]);
+		}
 	}
 }
 
@@ -164,6 +236,7 @@ int64_t choose_within(struct module *m, struct pair *pairs, uint32_t n, int64_t 
 		if (made)
 			(*fronts)[i] = remat_front(m->mem, job[i].nops, job[i].trial);
 		job[i].front = (*fronts)[i];
+		find_options(&job[i]);
 		mix[i + 1] = add_loop(m->mem, &mix[i], &job[i]);
 	}
 	while (at + 1 < mix[n].n && mix[n].at[at + 1].bytes <= (double)bytes)
@@ -172,7 +245,7 @@ int64_t choose_within(struct module *m, struct pair *pairs, uint32_t n, int64_t 
 	for (uint32_t i = n; i-- > 0;) {
 		const struct mix *x = &mix[i + 1].at[at];
 
-		keep_point(&job[i], &job[i].front.at[x->choice]);
+		keep_option(&job[i], &job[i].options.at[x->choice]);
 		at = x->before;
 	}
 	return bytes;

@@ -100,7 +100,7 @@ static struct value *body_arg(struct pair *p, const struct value *like)
 	return arg;
 }
 
-static struct value *add_over(struct pair *p, struct value *outside, const struct value *like)
+struct value *add_over(struct pair *p, struct value *outside, const struct value *like)
 {
 	struct op *rev = p->rev;
 
@@ -133,17 +133,16 @@ static struct value *add_with(struct pair *p, struct value *outside, const struc
 	return arg;
 }
 
-/* The result of the forward repeat that stacks v. */
-static struct value *stack_of(struct pair *p, struct value *v)
+struct value *stack_over(struct pair *p, struct value *v, dimid rows)
 {
 	struct op *fwd = p->fwd;
 
 	for (uint32_t i = (uint32_t)fwd->at.ncarry; i < fwd->nout; i++)
-		if (p->f->yields.at[i] == v)
+		if (p->f->yields.at[i] == v && has_dim(fwd->out[i], rows))
 			return fwd->out[i];
 	struct value *all = op_add_out(p->m, fwd, v);
 	memmove(all->d + 1, all->d, v->nd * sizeof *v->d);
-	all->d[0] = fwd->at.dim;
+	all->d[0] = rows;
 	all->nd = (uint8_t)(v->nd + 1);
 	all->sh = v->sh;
 	memmove(all->sh.on + 1, v->sh.on, v->nd * sizeof *v->sh.on);
@@ -157,6 +156,11 @@ static struct value *stack_of(struct pair *p, struct value *v)
 	all->aux = NULL;
 	PUSH(p->m->mem, &p->f->yields, v);
 	return all;
+}
+
+static struct value *stack_of(struct pair *p, struct value *v)
+{
+	return stack_over(p, v, p->fwd->at.dim);
 }
 
 static struct value *arg_image(struct pair *p, struct value *v)
@@ -178,7 +182,7 @@ static const char *why_again(struct arena *mem, const char *why)
 }
 
 /* The copies are nameless: they are no values of the model. */
-static void mark_again(struct module *m, struct op *copy, struct op *op)
+void mark_again(struct module *m, struct op *copy, struct op *op)
 {
 	copy->of = op;
 	SET(copy, again, 1);
@@ -193,8 +197,6 @@ static void mark_again(struct module *m, struct op *copy, struct op *op)
 	for (struct op *c = copy->body->first, *o = op->body->first; c && o; c = c->next, o = o->next)
 		mark_again(m, c, o);
 }
-
-static struct value *image(struct pair *p, struct value *v, struct op *before);
 
 /* Operands first, so that copies stand in order. */
 static void copy_op(struct pair *p, struct op *op, struct op *before)
@@ -219,7 +221,7 @@ static void copy_op(struct pair *p, struct op *op, struct op *before)
 	}
 }
 
-static struct value *image(struct pair *p, struct value *v, struct op *before)
+struct value *image(struct pair *p, struct value *v, struct op *before)
 {
 	struct node *n = node_of(p, v);
 
@@ -240,6 +242,8 @@ static struct value *image(struct pair *p, struct value *v, struct op *before)
 
 static void resolve(struct pair *p)
 {
+	if (p->first)
+		make_first(p);
 	for (struct op *op = p->b->first; op; op = op->next)
 		for (uint32_t i = 0; reads_here(p, op) && i < op->nin; i++)
 			op->in[i] = image(p, op->in[i], op);
@@ -279,6 +283,8 @@ static void do_pair(struct pair *p)
 	find_nodes(p);
 	if (!choose_kept(p))
 		keep_all(p);
+	else if (p->first)
+		keep_rest(p);
 	resolve(p);
 }
 
@@ -327,6 +333,9 @@ static pairs top_pairs(struct module *m)
 		if (fwd)
 			PUSH(m->mem, &all, open_pair(m, fwd, op));
 	}
+	for (uint32_t i = 0; i < all.n; i++)
+		for (uint32_t k = 0; k < all.n; k++)
+			all.at[i].shared |= i != k && all.at[i].fwd == all.at[k].fwd;
 	return all;
 }
 
@@ -338,6 +347,12 @@ static void do_chosen(struct pair *p)
 
 		if (n)
 			n->keep = true;
+	}
+	for (uint32_t i = 0; i < p->rest.n; i++) {
+		struct node *n = node_of(p, p->rest.at[i]);
+
+		if (n)
+			n->rest = p->first > 0;
 	}
 	resolve(p);
 }
@@ -420,8 +435,11 @@ static int64_t rematerialize(struct module *m, int64_t stacks, struct front **fr
 			all.at[i].dear = true;
 		stacks = choose_within(m, all.at, all.n, stacks, fronts);
 	}
-	for (uint32_t i = 0; i < all.n; i++)
+	for (uint32_t i = 0; i < all.n; i++) {
+		if (!choose)
+			all.at[i].first = first_apart(&all.at[i], m->recompute.first);
 		choose ? do_chosen(&all.at[i]) : do_pair(&all.at[i]);
+	}
 	do_top(m);
 	merge_collectives(&m->top);
 	block_unmark(&m->top);

@@ -210,6 +210,8 @@ static void set_iter(struct rank *r, const struct loop *x, int64_t n, int64_t tu
 {
 	r->iter[x->depth] = n;
 	r->iter[SLOT + x->depth] = turn & 1;
+	if (x->kept != NODIM)
+		r->iter[IN_KEPT] = kept_row(r->rt->m, x->kept, n);
 	if (x->staged) {
 		r->iter[IN_CHUNK] = n - r->range[x->depth].lo;
 		r->iter[IN_STAGE] = r->rows_before + r->iter[IN_CHUNK];
@@ -296,6 +298,8 @@ static bool run_repeat(struct rank *r, const struct instr *i)
 	for (uint32_t k = 0; k < x->before.n; k++)
 		run_move(r, &x->before.at[k]);
 	r->range[x->depth] = (struct trips){ 0, x->trips };
+	if (x->first)
+		r->range[x->depth].hi = in_first(r->rt->m, x->dim, r->iter[x->depth - 1]);
 	if (!x->staged)
 		return run_trips(r, i);
 	if (r->chunk >= 0)

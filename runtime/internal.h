@@ -14,8 +14,8 @@
 
 enum { MAX_NEST = 8, SLOT = MAX_NEST, MAX_OPERANDS = 1024 };
 /* Of a repeat that is cut into stages: the iteration among those of the chunk at work, among the rows of the
- * stage. They follow a rank's other counters. */
-enum { IN_CHUNK = SLOT + MAX_NEST, IN_STAGE, NITER };
+ * stage. Of a repeat with a part that is kept: the row there. They follow a rank's other counters. */
+enum { IN_CHUNK = SLOT + MAX_NEST, IN_STAGE, IN_KEPT, NITER };
 
 /* -- team.c: threads that help a rank -- */
 struct team;
@@ -291,6 +291,8 @@ struct loop {
 	int depth;
 	dimid dim;
 	bool staged;
+	dimid kept;         /* its part that has rows, NODIM: all have */
+	bool first;         /* over the first iterations of the one around it */
 	VEC(struct move) entry, before, each, after; /* where its iterations begin; the loop; every iteration */
 	struct prog body;
 };

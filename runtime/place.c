@@ -89,8 +89,10 @@ bool is_cut(const struct module *m, const struct op *repeat)
 	return !repeat->home->owner && pipe_axis(m) >= 0 && is_staged(m, repeat->at.dim);
 }
 
-int row_counter(const struct placing *p, const struct op *repeat, int region)
+int row_counter(const struct placing *p, const struct op *repeat, const struct value *whole, int region)
 {
+	if (!has_dim(whole, repeat->at.dim))
+		return IN_KEPT;
 	if (!is_cut(p->m, repeat))
 		return depth_of(repeat->home);
 	return p->r->at.at[region].kind == RG_STASH && p->r->at.at[region].dim != NODIM ? IN_CHUNK : IN_STAGE;
@@ -105,7 +107,7 @@ static bool step_row(struct placing *p, const struct value *v, const struct op *
 		return lost(p, v, "it is no row of the stack");
 	if (at->n == MAX_NEST)
 		return lost(p, v, "repeats are nested too deep");
-	at->depth[at->n] = row_counter(p, r, at->region);
+	at->depth[at->n] = row_counter(p, r, whole, at->region);
 	at->stride[at->n++] = bytes;
 	return true;
 }
@@ -202,7 +204,7 @@ static bool resolve(struct placing *p, const struct value *v, struct loc *at)
 	}
 	if (!v->def)
 		return place_arg(p, v, at);
-	const struct value *source = v->def->nin ? v->def->in[v->def->code == OP_WAIT ? v->no : 0] : NULL;
+	const struct value *source = v->def->nin && alias_of(v->def, v->no) < v->def->nin ? v->def->in[alias_of(v->def, v->no)] : NULL;
 
 	switch (v->def->code) {
 	case OP_READ:
@@ -215,6 +217,9 @@ static bool resolve(struct placing *p, const struct value *v, struct loc *at)
 	case OP_RENAME:
 	case OP_SPLIT:
 	case OP_MERGE:
+	case OP_REPEAT:
+		if (v->def->code == OP_REPEAT && !is_first_part(p->m, v->def))
+			return place_target(p, v, at);
 		if (!safe_bytes(p->m, v, &a) || !safe_bytes(p->m, source, &b) || a != b)
 			return lost(p, v, "it is larger than its operand");
 		return place_value(p, source, at);
@@ -238,10 +243,12 @@ static int64_t trips_at(const struct placing *p, const struct value *v, int dept
 {
 	const struct block *b = v->home;
 
-	if (depth >= SLOT)
+	if (depth >= SLOT && depth != IN_KEPT)
 		return 2;
 	for (int n = depth_of(b); b->owner; b = b->owner->home, n--)
-		if (n == depth + 1)
+		if (depth == IN_KEPT && n == 1)
+			return dim_size(p->m, kept_part(p->m, b->owner->at.dim));
+		else if (n == depth + 1)
 			return dim_size(p->m, b->owner->at.dim);
 	return -1;
 }

@@ -14,7 +14,7 @@ void note_targets(struct block *block); /* sets aux of all values; before the ot
 bool place_value(struct placing *p, const struct value *v, struct loc *at);
 int buffer_region(const struct placing *p, const struct buffer *b);
 bool is_cut(const struct module *m, const struct op *repeat); /* its iterations are those of a stage's chunks */
-int row_counter(const struct placing *p, const struct op *repeat, int region); /* which of a rank's counts rows */
+int row_counter(const struct placing *p, const struct op *repeat, const struct value *whole, int region); /* which of a rank's counts rows */
 bool place_checked(struct placing *p, const struct value *v, struct loc *at); /* and within the arena */
 int depth_of(const struct block *block);
 bool adds_up(const struct op *r, uint32_t k); /* result k is a stack summed over the microbatches */

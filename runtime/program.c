@@ -673,15 +673,15 @@ static bool row_move(struct lowering *l, const struct op *r, const struct value 
 {
 	struct loc row, mine;
 
-	if (whole->nd != v->nd + 1 || !has_dim(whole, r->at.dim) || !place(l, v, &mine) || !place(l, whole, &row))
+	if (whole->nd != v->nd + 1 || stack_dim(l->m, whole, r->at.dim) == NODIM || !place(l, v, &mine) || !place(l, whole, &row))
 		return odd(l, r, "a value does not fit its stack");
 	for (int i = 0; i < v->nd; i++)
 		if (!has_dim(whole, v->d[i]))
 			return odd(l, r, "a value does not fit its stack");
 	if (row.n == MAX_NEST)
 		return odd(l, r, "too deep");
-	row.depth[row.n] = row_counter(&l->placing, r, row.region);
-	row.stride[row.n++] = stride_in(l->m, whole, r->at.dim) * dtype_bytes(whole->dt);
+	row.depth[row.n] = row_counter(&l->placing, r, whole, row.region);
+	row.stride[row.n++] = stride_in(l->m, whole, stack_dim(l->m, whole, r->at.dim)) * dtype_bytes(whole->dt);
 	mover_init(l->m, &mv->m, v, NODIM, out ? whole : v, out ? v : whole);
 	mv->to = out ? row : mine;
 	mv->from = out ? mine : row;
@@ -786,7 +786,11 @@ static bool lower_repeat(struct lowering *l, const struct op *op)
 	x->dim = op->at.dim;
 	x->staged = is_cut(l->m, op);
 	x->reverse = HAS(op, reverse) && op->at.reverse;
+	x->kept = op->home->owner ? NODIM : kept_part(l->m, op->at.dim);
+	x->first = is_first_part(l->m, op);
 	x->depth = depth_of(op->home);
+	if (x->first && (!x->depth || l->m->dims.at[op->at.dim].of != op->home->owner->at.dim))
+		return odd(l, op, "it does not stand in the repeat of which it is a part");
 	if (x->depth >= MAX_NEST)
 		return odd(l, op, "it is nested too deep");
 	if (op->body->args.n != op->nin || op->body->yields.n != op->nout || op->at.ncarry > op->nout ||

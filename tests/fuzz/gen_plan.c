@@ -269,6 +269,8 @@ static void set_recompute(struct gen *g)
 	r->how = (enum recompute_how)(1 + roll(g, NRECOMPUTE - 1));
 	if (r->how == RECOMPUTE_AUTO && chance(g, 70))
 		r->memory = g->m->workspace + (1 + (int64_t)roll(g, 64)) * 512;
+	if (r->how != RECOMPUTE_AUTO && chance(g, 40))
+		r->first = 1 + (int64_t)roll(g, 3);
 	for (int i = 0, n = g->names.n ? (int)roll(g, 3) : 0; i < n; i++) {
 		const char *name = g->names.at[roll(g, g->names.n)];
 		bool glob = chance(g, 30);
