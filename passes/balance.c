@@ -55,6 +55,7 @@ static bool range_fits(const struct sums *x, int g, int from, int to)
 		kept += x->c->first.bytes, fixed += x->c->first.fixed;
 	if (g == x->chunks - 1)
 		kept += x->c->last.bytes, fixed += x->c->last.fixed;
+	fixed += x->c->work ? x->c->work[g] : 0; /* of v = 1: a stage a chunk */
 	return x->bytes <= 0 || fixed + kept * (x->inflight ? x->inflight[g] : 1) <= x->bytes * (1 + tie);
 }
 
@@ -233,8 +234,11 @@ struct costs cut_costs(struct arena *mem, const struct chain *c, const struct sc
 	struct chunk_cost *chunk = NEWN(mem, struct chunk_cost, chunks);
 	struct stage_cost *stage = NEWN(mem, struct stage_cost, s->p);
 
-	for (int d = 0; d < s->p && like->stage; d++)
-		stage[d] = like->stage[d];
+	for (int d = 0; d < s->p; d++) {
+		if (like->stage)
+			stage[d] = like->stage[d];
+		stage[d].bytes += c->work ? c->work[d] : 0;
+	}
 	for (int g = 0; g < chunks; g++) {
 		double *fixed = &stage[schedule_stage(s, g)].bytes;
 

@@ -15,6 +15,7 @@ struct chain {
 	int n;
 	const struct piece *glue;  /* n, or NULL: straight-line code before iteration i > 0, that goes with it */
 	struct piece first, last;  /* before the first, after the last: of the first and the last chunk */
+	const double *work;        /* by stage, or NULL: bytes that it needs beside what its pieces hold */
 	const double (*hop)[2];    /* n + 1, or NULL: seconds of an F and a B message over a cut before iteration i */
 };
 

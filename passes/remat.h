@@ -7,6 +7,8 @@
 #define PTC_REMAT_H
 #include "passes/passes.h"
 
+struct front;
+
 struct node {
 	struct value *v, *image; /* image: what the backward block calls it, once it is there */
 	int no;                  /* in pair.nodes, behind its operands */
@@ -38,6 +40,10 @@ struct value *image(struct pair *p, struct value *v, struct op *before); /* what
 struct value *add_over(struct pair *p, struct value *outside, const struct value *like); /* a slice of it in p->b */
 struct value *stack_over(struct pair *p, struct value *v, dimid rows); /* the result of the forward repeat that stacks v */
 void mark_again(struct module *m, struct op *copy, struct op *op);
+
+/* stacks: for `auto`, the bytes that the loops' stacks may have. Returns what they have then. fronts: of an
+ * earlier copy of the module, or made here. */
+int64_t rematerialize(struct module *m, int64_t stacks, struct front **fronts);
 
 /* -- remat_first.c -- */
 int64_t first_apart(const struct pair *p, int64_t n); /* n, or 0 where the pair can't tell its first n iterations from others */

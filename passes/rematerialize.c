@@ -423,9 +423,7 @@ static void merge_collectives(struct block *block)
 	}
 }
 
-/* stacks: for `auto`, the bytes that the loops' stacks may have. Returns what they have then. fronts: of an
- * earlier copy of the module, or made here. */
-static int64_t rematerialize(struct module *m, int64_t stacks, struct front **fronts)
+int64_t rematerialize(struct module *m, int64_t stacks, struct front **fronts)
 {
 	bool choose = m->recompute.how == RECOMPUTE_AUTO;
 	pairs all = top_pairs(m);
@@ -445,68 +443,4 @@ static int64_t rematerialize(struct module *m, int64_t stacks, struct front **fr
 	block_unmark(&m->top);
 	drop_dead(&m->top);
 	return stacks;
-}
-
-struct search {
-	struct module *m;
-	struct front *fronts;
-	int64_t most;             /* bytes a rank */
-	int64_t best, best_peak;  /* stacks with the least peak so far */
-};
-
-/* Does the plan with stacks of at most *stacks fit? Then, what they have. */
-static bool fits(struct search *s, int64_t *stacks)
-{
-	struct diag quiet;
-	struct module *copy = module_copy(s->m, s->m->mem);
-	int64_t most = *stacks;
-
-	diag_init(&quiet, s->m->mem, s->m->src, NULL);
-	*stacks = rematerialize(copy, most, &s->fronts);
-	int64_t peak = run_passes(copy, &quiet, &(struct pass_options){ .start_after = "rematerialize" }) ? copy->arena + copy->workspace : INT64_MAX;
-	if (peak < s->best_peak) {
-		s->best = most;
-		s->best_peak = peak;
-	}
-	return peak <= s->most;
-}
-
-/* What the stacks leave room for is known when the rest is laid out, by the passes to come; and less in stacks
- * may be more in all, since what is made again lies somewhere too. So some sizes are tried, the largest first,
- * then some between the first that fits and the one before. */
-static int64_t stacks_that_fit(struct search *s, struct diag *d)
-{
-	enum { STEPS = 8, CLOSER = 3 };
-	int64_t all = INT64_MAX, hi, lo = 0;
-
-	if (fits(s, &all))
-		return all;
-	hi = all;
-	for (int i = STEPS - 1; i >= 0; i--, hi = lo) {
-		int64_t has = lo = all / STEPS * i;
-
-		if (fits(s, &has))
-			break;
-	}
-	if (s->best_peak > s->most)
-		diag_warn(d, s->m->recompute.at, "a rank needs %lld bytes however much is recomputed, %lld more than there are",
-			  (long long)s->best_peak, (long long)(s->best_peak - s->most));
-	for (int i = 0; i < CLOSER && s->best_peak <= s->most; i++) {
-		int64_t middle = lo + (hi - lo) / 2, has = middle;
-
-		*(fits(s, &has) ? &lo : &hi) = middle;
-	}
-	return s->best_peak <= s->most ? lo : s->best;
-}
-
-bool pass_rematerialize(struct module *m, struct diag *d)
-{
-	int64_t memory = m->recompute.memory ? m->recompute.memory : (int64_t)m->hw.memory, stacks = 0;
-	struct search s = { .m = m, .most = memory, .best_peak = INT64_MAX };
-
-	if (m->recompute.how == RECOMPUTE_AUTO)
-		stacks = stacks_that_fit(&s, d);
-	if (m->recompute.how != RECOMPUTE_NONE)
-		rematerialize(m, stacks, &s.fronts);
-	return true;
 }
