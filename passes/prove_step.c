@@ -162,13 +162,19 @@ static void leave_contents(struct prover *p, struct content *left, enum phase ph
 			left[op->out[k]->id] = p->held[op->out[k]->id].is;
 }
 
+/* An evaluation sends what it does not make as well: nobody reads that. Marks are those of find_shown. */
+static bool is_made(const struct prover *p, const struct value *v)
+{
+	return !p->eval || p->shown[v->def->mark];
+}
+
 /* A message is there: it holds the values of its regions, and all that lie in them. */
 static bool receive(struct prover *p, const struct message *msg)
 {
 	for (uint32_t i = 0; i < msg->regions.n; i++) {
 		const struct value *v = p->r->at.at[msg->regions.at[i]].v;
 		struct bytes at = range_of(p, &p->held[v->id].spot);
-		struct content is = { tag_new(p, v), at.lo };
+		struct content is = { is_made(p, v) ? tag_new(p, v) : 0, at.lo };
 
 		if (at.lo < 0 || at.hi > prove_end(p, at))
 			return unsafe(p, v->def, "a message brings it to stage %d, which has no place for it", p->stage);
@@ -189,7 +195,7 @@ static bool send(struct prover *p, const struct message *msg)
 	for (uint32_t i = 0; i < msg->regions.n; i++) {
 		const struct value *v = p->r->at.at[msg->regions.at[i]].v;
 
-		if (!read_value(p, v->def, v))
+		if (is_made(p, v) && !read_value(p, v->def, v))
 			return false;
 	}
 	return true;
