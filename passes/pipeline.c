@@ -8,7 +8,10 @@
 
 struct at {
 	int64_t need;   /* places that read it */
-	int least, most; /* places of its readers, of forward and of backward */
+	int least, most; /* where readers want it, of forward and of backward */
+	int first, last; /* places of these readers */
+	int back;        /* the least place of a reader of backward: what forward makes is not there before */
+	int64_t held;    /* places that hold all buffers that it and what leads to it are made of; 0: not known yet */
 };
 
 static struct at *at_of(struct module *m, const struct value *v)
@@ -18,8 +21,8 @@ static struct at *at_of(struct module *m, const struct value *v)
 	if (!w->aux) {
 		struct at *x = NEW(m->mem, struct at);
 
-		x->least = 1 << 20;
-		x->most = -1;
+		x->least = x->first = x->back = 1 << 20;
+		x->most = x->last = -1;
 		w->aux = x;
 	}
 	return w->aux;
@@ -30,11 +33,27 @@ static bool in_microbatch(const struct op *op)
 	return op->phase == FORWARD || op->phase == BACKWARD;
 }
 
+/* Not so what a loop makes, nor what follows from that: it is made at one place. */
 static bool placeless(const struct op *op)
 {
 	enum kind k = op->nout ? op->out[0]->kind : K_FN;
 
-	return (k == K_CONST || k == K_INPUT || k == K_PARAM) && op->code != OP_ACCUMULATE && op->code != OP_REPEAT;
+	if ((k != K_CONST && k != K_INPUT && k != K_PARAM) || op->code == OP_ACCUMULATE || op->code == OP_REPEAT)
+		return false;
+	for (uint32_t i = 0; i < op->nin; i++) {
+		const struct op *def = op->in[i]->def;
+
+		if (def && in_microbatch(def) && !def->mark)
+			return false;
+	}
+	return true;
+}
+
+/* Marks what is placeless. */
+static void find_placeless(struct module *m)
+{
+	for (struct op *op = m->top.first; op; op = op->next)
+		op->mark = in_microbatch(op) && placeless(op);
 }
 
 static int place_of(const struct op *op)
@@ -64,14 +83,71 @@ static void note_read(struct module *m, const struct op *op)
 {
 	for (uint32_t i = 0; i < op->nin; i++) {
 		struct at *x = at_of(m, op->in[i]);
-		int place = read_place(op);
+		int place = read_place(op), own = place_of(op);
 
 		x->need |= op->at.where;
-		if (op->phase == FORWARD && place < x->least)
-			x->least = place;
-		if (op->phase == BACKWARD && place > x->most)
-			x->most = place;
+		if (op->phase == FORWARD) {
+			x->least = place < x->least ? place : x->least;
+			x->first = own < x->first ? own : x->first;
+		} else {
+			x->most = place > x->most ? place : x->most;
+			x->last = own > x->last ? own : x->last;
+			x->back = own < x->back ? own : x->back;
+		}
 	}
+}
+
+/* -- who holds what op reads -- */
+
+static int64_t held_at(struct module *m, const struct op *op);
+
+static int64_t held_of(struct module *m, const struct value *v)
+{
+	struct at *x = at_of(m, v);
+
+	if (!v->def || !in_microbatch(v->def) || HAS(v->def, where))
+		return -1; /* it comes to where it is read */
+	if (!x->held)
+		x->held = held_at(m, v->def);
+	return x->held;
+}
+
+static int64_t held_at(struct module *m, const struct op *op)
+{
+	const struct buffer *b = op->code == OP_READ ? find_buffer(m, op->at.buf) : NULL;
+	int64_t held = b && b->where ? b->where : -1;
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		held &= held_of(m, op->in[i]);
+	return held;
+}
+
+/* A place for op from lo to hi: the first or the last, but where there are the buffers that it reads; else that
+ * of the loop that reads it. */
+static int choose(struct module *m, const struct op *op, int lo, int hi, bool first)
+{
+	int64_t held = held_at(m, op);
+	int own_lo = lo, own_hi = hi;
+
+	for (uint32_t i = 0; i < op->nout; i++) {
+		const struct at *x = at_of(m, op->out[i]);
+
+		if (op->phase == FORWARD && x->first == hi + 1)
+			own_hi = x->first;
+		if (op->phase == BACKWARD && x->last == lo - 1)
+			own_lo = x->last;
+	}
+	for (int k = 0; k <= hi - lo; k++) {
+		int at = first ? lo + k : hi - k;
+
+		if (held >> at & 1)
+			return at;
+	}
+	if (own_hi > hi && (held >> own_hi & 1))
+		return own_hi;
+	if (own_lo < lo && (held >> own_lo & 1))
+		return own_lo;
+	return first ? lo : hi;
 }
 
 static bool shrinks(const struct module *m, const struct op *op)
@@ -89,7 +165,7 @@ static void bound_by_operands(const struct op *op, int *lo, int *hi)
 		if (!def || !in_microbatch(def))
 			continue;
 		if (!HAS(def, where)) {
-			if (!placeless(def))
+			if (!def->mark)
 				bound_by_operands(def, lo, hi);
 			continue;
 		}
@@ -111,6 +187,8 @@ static void bounds(struct module *m, const struct op *op, int n, int *lo, int *h
 
 		if (op->phase == FORWARD && x->least < *hi)
 			*hi = x->least;
+		if (op->phase == FORWARD && x->back < *hi)
+			*hi = x->back;
 		if (op->phase == BACKWARD && x->most > *lo)
 			*lo = x->most;
 	}
@@ -145,11 +223,11 @@ static void place_ops(struct module *m)
 	for (struct op *op = m->top.last; op; op = op->prev) {
 		if (!in_microbatch(op))
 			continue;
-		if (!HAS(op, where) && !placeless(op)) {
+		if (!HAS(op, where) && !op->mark) {
 			int lo, hi;
 
 			bounds(m, op, n, &lo, &hi);
-			SET(op, where, 1ll << ((op->phase == FORWARD) == shrinks(m, op) ? lo : hi));
+			SET(op, where, 1ll << choose(m, op, lo, hi, (op->phase == FORWARD) == shrinks(m, op)));
 		}
 		if (HAS(op, where))
 			note_read(m, op);
@@ -260,6 +338,7 @@ bool pass_pipeline(struct module *m, struct diag *d)
 	if (pipe_axis(m) < 0)
 		return true;
 	clear(&m->top);
+	find_placeless(m);
 	place_parts(m);
 	place_ops(m);
 	copy_placeless(m);
