@@ -500,6 +500,36 @@ static void place_backward(struct stages *s)
 	}
 }
 
+/* Where op reads in its phase: a loop what is there before it, as backward runs. */
+static int read_place(const struct stages *s, const struct op *op)
+{
+	int place = place_of(op);
+
+	return stage_loop(s, op) < 0 ? place : place + 1;
+}
+
+/* What follows from forward alone has the place of its forward op, and may have readers that backward comes to
+ * before: then it is made where the first of them is. */
+static void raise_backward(struct stages *s)
+{
+	for (struct op *op = s->m->top.last; op; op = op->prev) {
+		if (op->phase != BACKWARD || !HAS(op, where))
+			continue;
+		for (uint32_t i = 0; i < op->nin; i++) {
+			struct op *def = op->in[i]->def;
+			const struct spot *x = spot_of(s, op->in[i]);
+
+			if (!def || def->phase != BACKWARD || !HAS(def, where) || stage_loop(s, def) >= 0 ||
+			    (x->parts.n && x->parts.at[0].partial) || place_of(def) >= read_place(s, op))
+				continue;
+			put(s, def, read_place(s, op));
+			for (uint32_t k = 0; k < def->nout; k++)
+				if (spot_of(s, def->out[k])->parts.n == 1)
+					spot_of(s, def->out[k])->parts.at[0].place = read_place(s, op);
+		}
+	}
+}
+
 /* -- who needs what -- */
 
 static void buffer_need(struct module *m, const char *name, int64_t places)
@@ -621,6 +651,7 @@ bool pass_stages(struct module *m, struct diag *d)
 	place_forward(&s);
 	find_deferred(&s);
 	place_backward(&s);
+	raise_backward(&s);
 	find_need(&s);
 	if (!settle_buffers(&s))
 		return false;
