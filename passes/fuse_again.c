@@ -241,7 +241,8 @@ static void again_for(struct fuse *f, int i, struct op *first)
 	}
 }
 
-/* Pointwise values that only other kernels read are made again there instead of stored. */
+/* Pointwise values that only other kernels read are made again there instead of stored: at the same place of a
+ * pipeline, where what they are made of is. */
 bool fuse_make_again(struct fuse *f)
 {
 	bool any = false;
@@ -263,7 +264,7 @@ bool fuse_make_again(struct fuse *f)
 
 			for (uint32_t k = 0; k < user->op->nin; k++)
 				reads |= user->op->in[k] == op->out[0];
-			if (reads && user->group != f->it[i].group) {
+			if (reads && user->group != f->it[i].group && user->op->at.where == op->at.where) {
 				again_for(f, i, user->op);
 				any = true;
 			}
