@@ -315,6 +315,8 @@ static void place_prologue(struct module *m)
 			need = all;
 		if (op->phase == EPILOGUE)
 			need = HAS(op, where) ? op->at.where : all;
+		if (op->code == OP_TO_PARTIAL && HAS(op, from) && op->at.from)
+			need = op->at.from; /* other stages give zeros */
 		for (uint32_t i = 0; i < op->nin; i++)
 			at_of(m, op->in[i])->need |= need;
 		if (op->phase == EPILOGUE)

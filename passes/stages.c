@@ -599,6 +599,55 @@ static bool check_stacked(struct stages *s, const struct buffer *b)
 	return false;
 }
 
+/* -- the prologue -- */
+
+static bool has_stage_dim(const struct stages *s, const struct op *op)
+{
+	for (uint32_t i = 0; i < op->nout; i++)
+		for (int k = 0; k < op->out[i]->nd; k++)
+			if (is_staged(s->m, op->out[i]->d[k]))
+				return true;
+	return false;
+}
+
+/* It, and what it is made of, is made on all stages. */
+static void make_everywhere(struct stages *s, struct op *op)
+{
+	struct buffer *b = op->code == OP_READ ? find_buffer(s->m, op->at.buf) : NULL;
+
+	if (b)
+		b->where = 0;
+	op->has &= ~(1u << A_where);
+	op->at.where = 0;
+	for (uint32_t i = 0; i < op->nin; i++)
+		make_everywhere(s, op->in[i]->def);
+}
+
+/* What forward or backward read is made where they do; what the epilogue alone reads, where all is that it is made
+ * of. */
+static void place_early_op(struct stages *s, struct op *op)
+{
+	const struct buffer *b = op->code == OP_READ ? find_buffer(s->m, op->at.buf) : NULL;
+	int64_t need = 0, have = b && b->where ? b->where : EVERYWHERE;
+
+	for (uint32_t i = 0; i < op->nout; i++)
+		need |= spot_of(s, op->out[i])->need;
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (HAS(op->in[i]->def, where))
+			have &= op->in[i]->def->at.where;
+	if (!have)
+		make_everywhere(s, op);
+	else if (!has_stage_dim(s, op) && (need || have != EVERYWHERE))
+		SET(op, where, need ? need : have);
+}
+
+static void place_early(struct stages *s)
+{
+	for (struct op *op = s->m->top.first; op && op->phase == PROLOGUE; op = op->next)
+		if (!HAS(op, local))
+			place_early_op(s, op);
+}
+
 static bool settle_buffers(struct stages *s)
 {
 	struct module *m = s->m;
@@ -611,23 +660,12 @@ static bool settle_buffers(struct stages *s)
 		if (staged_buffer(s, b) || b->where == all_places(s))
 			b->where = 0;
 	}
+	place_early(s);
 	for (uint32_t i = 0; i < m->bufs.n; i++) {
 		const struct buffer *owner = m->bufs.at[i]->owner ? find_buffer(m, m->bufs.at[i]->owner) : NULL;
 
 		if (owner)
 			m->bufs.at[i]->where = owner->where;
-	}
-	for (struct op *op = m->top.first; op && op->phase == PROLOGUE; op = op->next) {
-		int64_t need = 0;
-
-		for (uint32_t i = 0; !HAS(op, local) && i < op->nout; i++)
-			need |= spot_of(s, op->out[i])->need;
-		for (uint32_t i = 0; i < op->nout; i++)
-			for (int k = 0; k < op->out[i]->nd; k++)
-				if (is_staged(m, op->out[i]->d[k]))
-					need = 0;
-		if (need)
-			SET(op, where, need);
 	}
 	return true;
 }
