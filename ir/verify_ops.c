@@ -172,13 +172,19 @@ static bool check_type(struct verifier *v, const struct op *op, const struct val
 	return x->dt == dt || ver_fail(v, op, "%%%u is %s, not %s", x->id, dtype_name[x->dt], dtype_name[dt]);
 }
 
-/* Same dims, in any order, and the same dtype; in a plan in the same order. */
-static bool check_same(struct verifier *v, const struct op *op, const struct value *a, const struct value *b)
+/* Same dims, in any order, and the same dtype. */
+static bool check_alike(struct verifier *v, const struct op *op, const struct value *a, const struct value *b)
 {
 	if (a->dt != b->dt)
 		return ver_fail(v, op, "%%%u is %s, %%%u is %s", a->id, dtype_name[a->dt], b->id, dtype_name[b->dt]);
-	if (!same_dims(a, b))
-		return ver_fail(v, op, "%%%u and %%%u have other dims", a->id, b->id);
+	return same_dims(a, b) || ver_fail(v, op, "%%%u and %%%u have other dims", a->id, b->id);
+}
+
+/* In a plan in the same order, too. */
+static bool check_same(struct verifier *v, const struct op *op, const struct value *a, const struct value *b)
+{
+	if (!check_alike(v, op, a, b))
+		return false;
 	if (v->m->form == PLANNED && a->nd && memcmp(a->d, b->d, a->nd * sizeof *a->d) != 0)
 		return ver_fail(v, op, "%%%u and %%%u have their dims in other orders", a->id, b->id);
 	return true;
@@ -491,7 +497,7 @@ static bool check_slice(struct verifier *v, const struct op *op, const struct va
 	x.nd = whole->nd; /* in the order of whole */
 	for (int i = 0, k = 0; i < whole->nd; i++)
 		x.d[i] = whole->d[i] == d ? d : part->d[k++];
-	return check_same(v, op, whole, &x);
+	return check_alike(v, op, whole, &x);
 }
 
 /* A repeat over some of another's iterations stands right in it, and is given all that it may leave as it is. Rows
@@ -536,7 +542,7 @@ static bool check_repeat(struct verifier *v, const struct op *op)
 		ok = ok && (i < ncarry + nwith ? check_same(v, op, op->in[i], body->args.at[i]) :
 			    check_slice(v, op, op->in[i], body->args.at[i]));
 	for (uint32_t i = 0; i < op->nout; i++)
-		ok = ok && (i < ncarry ? check_same(v, op, op->out[i], body->yields.at[i]) &&
+		ok = ok && (i < ncarry ? check_alike(v, op, op->out[i], body->yields.at[i]) &&
 			    check_same(v, op, op->in[i], op->out[i]) :
 			    check_slice(v, op, op->out[i], body->yields.at[i]));
 	return ok;

@@ -50,6 +50,8 @@ if expect "compile for verify" 0 "$PTC" $gpt -o "$TMP/v.plan" --mesh dp=2,tp=2; 
 	says "verify what is no plan" 1 "is no plan file" "$PTC" verify "$TMP/v.pir"
 fi
 says "verify a model" 0 "safe: 1,024 ranks, 1 stage, " "$PTC" verify $gpt --set batch=1024 --mesh dp=1024
+says "a repeat whose rows have their dims in another order" 0 "safe: 1 rank" "$PTC" verify tests/frontend/states.pdsl
+says "it is run, too" 0 "the same" "$PTC" check tests/frontend/states.pdsl
 if expect "verify --json" 0 "$PTC" verify $mini --mesh dp=2 --json; then
 	if jq -e '.safe and .ranks == 2 and .reads > 0' "$TMP/out" >/dev/null 2>"$TMP/why"; then ok "verify --json"; else bad "verify --json" "$TMP/out"; fi
 fi
