@@ -1,6 +1,83 @@
 /* passes/drop.c - takes out new ops whose results nobody reads, versions that were made and not used, and what
- * a loop stacks or is given for nothing. value.mark: somebody reads it. */
+ * a loop stacks, carries or is given for nothing. value.mark: somebody reads it. */
 #include "passes/partition.h"
+
+/* -- what is carried on for nothing: nobody reads it but what is carried on for nothing -- */
+
+static bool is_marked(const struct op *op)
+{
+	bool used = !op->nout;
+
+	for (uint32_t i = 0; i < op->nout; i++)
+		used |= op->out[i]->mark != 0;
+	return used;
+}
+
+/* Marks what leads to marked values and to ops without results; a loop reads all that it is given. */
+static void mark_leading(const struct block *body)
+{
+	for (const struct op *op = body->last; op; op = op->prev)
+		for (uint32_t i = 0; is_marked(op) && i < op->nin; i++)
+			op->in[i]->mark = 1;
+}
+
+static void unmark(struct block *body)
+{
+	for (uint32_t i = 0; i < body->args.n; i++)
+		body->args.at[i]->mark = 0;
+	for (struct op *op = body->first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->mark = 0;
+}
+
+/* Marks results of carried values that are needed within. */
+static void mark_carried(struct op *op)
+{
+	uint32_t nc = (uint32_t)op->at.ncarry;
+
+	for (bool more = true; more;) {
+		more = false;
+		for (uint32_t k = 0; k < op->nout; k++)
+			op->body->yields.at[k]->mark |= op->out[k]->mark;
+		mark_leading(op->body);
+		for (uint32_t k = 0; k < nc; k++) {
+			more |= op->body->args.at[k]->mark && !op->out[k]->mark;
+			op->out[k]->mark |= op->body->args.at[k]->mark;
+		}
+	}
+}
+
+static void drop_carried(struct op *op)
+{
+	uint32_t nc = (uint32_t)op->at.ncarry, n = 0, ni = 0, no = 0;
+	int64_t local = 0;
+
+	for (uint32_t k = 0; k < nc; k++)
+		if (op->out[k]->mark)
+			local |= (int64_t)(k < 63 && HAS(op, local) && (op->at.local >> k & 1)) << n++;
+	for (uint32_t i = 0; i < op->nin; i++) {
+		if (i < nc && !op->out[i]->mark)
+			continue;
+		op->in[ni] = op->in[i];
+		op->body->args.at[ni] = op->body->args.at[i];
+		op->body->args.at[ni]->no = ni;
+		ni++;
+	}
+	for (uint32_t i = 0; i < op->nout; i++) {
+		if (i < nc && !op->out[i]->mark)
+			continue;
+		op->out[no] = op->out[i];
+		op->body->yields.at[no] = op->body->yields.at[i];
+		op->out[no]->no = no;
+		no++;
+	}
+	op->nin = op->body->args.n = ni;
+	op->nout = op->body->yields.n = no;
+	op->at.ncarry = n;
+	op->at.local = HAS(op, local) ? local : op->at.local;
+}
+
+/* -- results, arguments -- */
 
 static void drop_results(struct op *op)
 {
@@ -39,6 +116,11 @@ static void drop_args(struct op *op)
 
 static void drop_in_body(struct op *op)
 {
+	if (op->code == OP_REPEAT) {
+		mark_carried(op);
+		drop_carried(op);
+		unmark(op->body); /* what loops within need is not known yet */
+	}
 	drop_results(op);
 	for (uint32_t i = 0; i < op->body->yields.n; i++)
 		op->body->yields.at[i]->mark = 1;
@@ -49,12 +131,8 @@ static void drop_in_body(struct op *op)
 void drop_dead(struct block *block)
 {
 	for (struct op *op = block->last, *prev; op; op = prev) {
-		bool used = !op->nout;
-
 		prev = op->prev;
-		for (uint32_t i = 0; i < op->nout; i++)
-			used |= op->out[i]->mark != 0;
-		if (!used) {
+		if (!is_marked(op)) {
 			op_unlink(op);
 			continue;
 		}

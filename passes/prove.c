@@ -46,12 +46,22 @@ static bool makes_gradients(const struct op *op)
 	return op->phase == BACKWARD && !HAS(op, again);
 }
 
+/* Attention's gradients are made together: of what needs none as well. */
+static bool is_any_read(const struct op *op, const uint32_t *readers)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < op->nout; i++)
+		any |= readers[op->out[i]->id] != 0;
+	return any;
+}
+
 /* What may have no reader: what a loop carries for itself alone, lse of an attention that has no gradient. */
 static bool may_be_idle(const struct op *op, uint32_t i, const uint32_t *readers)
 {
 	if (op->code == OP_REPEAT)
 		return i < op->at.ncarry && readers[op->body->args.at[i]->id] > (op->body->yields.at[i] == op->body->args.at[i]);
-	return op->code == OP_ATTENTION && i == 1;
+	return (op->code == OP_ATTENTION && i == 1) || (op->code == OP_ATTENTION_GRAD && is_any_read(op, readers));
 }
 
 /* A loop need not read what it carries: what the last iteration made is its result. Gradients add up. */
