@@ -1,6 +1,11 @@
 /* The proof that a plan is safe: plans that are, and what hand-made faults are called. */
 #include "frontend/frontend.h"
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "passes/prove.h"
+#include "runtime/runtime.h"
 #include "tests/unit/both.h"
 
 static const char mlp[] =
@@ -330,6 +335,91 @@ static void arena_of_a_stage(void **state)
 	arena_free(x.mem);
 }
 
+/* -- orders that balance.c may choose -- */
+
+static bool proved(struct stages *x)
+{
+	struct proof proof;
+
+	layout_arenas(x->m, regions_of(x->mem, x->m));
+	return prove_plan(x->m, &proof, &x->d);
+}
+
+static void forwards_first(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	stages_open(&x);
+	int64_t arena = x.m->pipe.arena.at[0];
+	for (x.m->pipe.warm = 0; x.m->pipe.warm < 3; x.m->pipe.warm++)
+		if (!proved(&x))
+			fail_msg("warm %d: %s", x.m->pipe.warm, x.d.log.s);
+	assert_true(x.m->pipe.arena.at[0] > arena); /* one more microbatch waits for its backward */
+	x.m->pipe.warm = 0;
+	struct proof proof;
+	assert_false(prove_plan(x.m, &proof, &x.d));
+	assert_non_null(strstr(x.d.log.s, "the arena of stage 0 does not fit"));
+	arena_free(x.mem);
+}
+
+/* A list of actions: that of the order, all forwards first, and one in which both stages wait. */
+static void listed_actions(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	stages_open(&x);
+	struct actions *list = NEWN(x.mem, struct actions, 2);
+	for (int s = 0; s < 2; s++)
+		for (uint32_t i = 0; i < x.l->stage[s].acts.n; i++)
+			PUSH(x.mem, &list[s], x.l->stage[s].acts.at[i]);
+	x.m->pipe.list = list;
+	if (!proved(&x))
+		fail_msg("%s", x.d.log.s);
+	for (uint32_t n = 0, front = 0; n < list[0].n; n++) { /* stage 0: forwards to the front, in their order */
+		if (list[0].at[n].kind != ACT_F)
+			continue;
+		for (uint32_t k = n; k > front; k--)
+			swap_actions(&list[0], k, k - 1);
+		front++;
+	}
+	if (!proved(&x))
+		fail_msg("forwards first: %s", x.d.log.s);
+	uint32_t b = 0;
+	while (list[0].at[b].kind != ACT_B)
+		b++;
+	for (; b > 0; b--)
+		swap_actions(&list[0], b, b - 1);
+	struct proof proof;
+	assert_false(prove_plan(x.m, &proof, &x.d));
+	assert_non_null(strstr(x.d.log.s, "unsafe plan: "));
+	arena_free(x.mem);
+}
+
+/* -- ptc run -- */
+
+static void run_refuses(void **state)
+{
+	struct plan p = plan_of("micro=2 batch=batch");
+	struct op *loop = find(&p.m->top, OP_REPEAT, 0);
+	struct op *a = find(loop->body, OP_EINSUM, 0), *b = find(loop->body, OP_EINSUM, 1);
+	const char *build = getenv("BUILD");
+	char path[] = "/tmp/ptc-unsafe-XXXXXX";
+	int fd = mkstemp(path);
+
+	(void)state;
+	assert_true(fd >= 0);
+	close(fd);
+	b->out[0]->off = a->out[0]->off = 0; /* the params lie there */
+	assert_true(plan_save(p.m, path, &p.d));
+	char *command = arena_printf(p.mem, "%s/ptc run %s --steps 1 2>&1 | grep -q 'error: unsafe plan: '", build ? build : "build", path);
+	int status = system(command);
+	unlink(path);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	arena_free(p.mem);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -339,6 +429,8 @@ int main(void)
 		cmocka_unit_test(bytes_one_by_one),    cmocka_unit_test(messages_are_taken),
 		cmocka_unit_test(messages_out_of_order), cmocka_unit_test(stages_in_a_circle),
 		cmocka_unit_test(nobody_takes),	       cmocka_unit_test(arena_of_a_stage),
+		cmocka_unit_test(forwards_first),      cmocka_unit_test(listed_actions),
+		cmocka_unit_test(run_refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
