@@ -1,4 +1,4 @@
-/* tests/fuzz/check.c - random modules, partitioned, against one rank: fuzz-check [-p PASS] N [SEED [FAILURES]]
+/* tests/fuzz/check.c - random modules, partitioned, against one rank: fuzz-check [-k] [-s] [-p PASS] N [SEED [FAILURES]]
  *
  * Built and run by `make fuzz-check N=... SEED=...`, from check.c, gen*.c and the archives of ir and passes.
  *
@@ -8,7 +8,8 @@
  * those of the module as it was made, on one rank and in one batch, to 1e-9. Some cases also check
  * that gradient by finite differences.
  *
- * Each case whose seed ends in 0 also goes through the last passes and is run by the runtime: compiled.c.
+ * Each case then goes through the last passes, and its plan is proved safe; those whose seed ends in 0, with -k
+ * all, are run by the runtime, too: compiled.c.
  * fuzz-check -s N ...: the programs have pipelines, and go through the pass `pipeline` as well.
  *
  * At the end stand the cases that were refused, by reason, and what share of the cases had which feature.
@@ -48,7 +49,7 @@ static const char *const skipped[NSKIPPED] = {
 
 static double near = 1e-9;
 static const char *last_pass = "rematerialize";
-static bool staged;
+static bool staged, all_run;
 
 struct seen {
 	const char *name;
@@ -69,7 +70,7 @@ struct run {
 	VEC(struct seen) seen;
 	VEC(struct datum) data;
 	uint32_t compared, held;  /* named values; buffers on the runtime */
-	bool training, kernels;
+	bool training, plan, kernels;
 	int skipped;
 	uint64_t features;
 	const char *wrong;
@@ -361,10 +362,11 @@ static struct module *read_back(struct run *r, const char *text, size_t n, struc
 	return m;
 }
 
-/* Repeats that are dead, or carry what is of params alone, and hence once a step. */
+/* Repeats that are dead, or carry what is of params alone, and hence once a step; an order that can't hold so
+ * few microbatches. */
 static bool no_pipeline(const char *log)
 {
-	return strstr(log, "the stages have") || strstr(log, "make of each other once a step") ||
+	return strstr(log, "the stages have") || strstr(log, "microbatches in flight") || strstr(log, "make of each other once a step") ||
 	       strstr(log, "read as a whole outside its repeat") || strstr(log, "nothing to cut");
 }
 
@@ -399,6 +401,18 @@ static bool compile(struct run *r, const char *text, size_t n, bool show)
 	return true;
 }
 
+static bool is_proved(struct run *r)
+{
+	const char *wrong = r->plan ? check_proved(r->mem, r->m) : NULL;
+
+	if (wrong && no_pipeline(wrong)) {
+		r->skipped = REFUSED;
+		r->kernels = false;
+		return true;
+	}
+	return !wrong || fail(r, wrong);
+}
+
 static bool right_kernels(struct run *r)
 {
 	struct one_rank one = { r->ref, r->re, r->data.at, r->data.n, 7, 3, r->training };
@@ -422,13 +436,14 @@ static bool run_case(struct run *r, bool show)
 	if (!verify(made, &d))
 		return fail(r, arena_printf(r->mem, "the generator made this: %s", d.log.s));
 	r->features = features_of(made);
-	r->kernels = r->c.seed % EVERY == 0 && streq(last_pass, "rematerialize");
+	r->plan = streq(last_pass, "rematerialize");
+	r->kernels = r->plan && (all_run || r->c.seed % EVERY == 0);
 	if (!compile(r, text, n, show))
 		return false;
 	if (!r->skipped && module_ranks(r->m) * r->m->micro > MOST_RUN)
 		r->skipped = TOO_MANY_RANKS;
 	if (r->skipped)
-		return true;
+		return r->skipped != TOO_MANY_RANKS || is_proved(r);
 	r->r.s = r->c.seed ^ 77;
 	r->training = rnd_to(&r->r, 5) > 0;
 	r->re = eval_new(r->mem, r->ref, 7);
@@ -442,7 +457,7 @@ static bool run_case(struct run *r, bool show)
 		r->skipped = SHAKY;
 		return shaky(r);
 	}
-	if (r->kernels && !right_kernels(r))
+	if (!is_proved(r) || (r->kernels && !right_kernels(r)))
 		return false;
 	if (r->c.seed % 7 == 0 && !r->c.detached) {
 		set_data(r);
@@ -614,22 +629,21 @@ static int show_case(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	for (; argc >= 2 && (streq(argv[1], "-s") || streq(argv[1], "-k")); argc--, argv++) {
+		staged |= streq(argv[1], "-s");
+		all_run |= streq(argv[1], "-k");
+	}
 	if (argc >= 3 && streq(argv[1], "-p")) {
 		last_pass = argv[2];
 		argc -= 2;
 		argv += 2;
 	}
-	if (argc >= 2 && streq(argv[1], "-s")) {
-		staged = true;
-		argc--;
-		argv++;
-	}
 	use_fast_compiler();
 	if (argc >= 3 && streq(argv[1], "-d"))
 		return show_case(argc, argv);
 	if (argc < 2 || argc > 4) {
-		fprintf(stderr, "usage: fuzz-check [-s] [-p PASS] N [SEED [FAILURES]]\n"
-				"       fuzz-check [-s] [-p PASS] -d SEED [SKIPPED STEPS...]\n");
+		fprintf(stderr, "usage: fuzz-check [-s] [-k] [-p PASS] N [SEED [FAILURES]]\n"
+				"       fuzz-check [-s] [-k] [-p PASS] -d SEED [SKIPPED STEPS...]\n");
 		return 2;
 	}
 	return fuzz(strtoull(argv[1], NULL, 10), argc > 2 ? strtoull(argv[2], NULL, 10) : 1,

@@ -19,7 +19,9 @@ struct one_rank {
 	bool training;
 };
 
-/* m, partitioned, is compiled further and run. NULL, or what is wrong; *compared counts buffers. */
+/* m, partitioned, is compiled to a plan, which must be proved safe. NULL, or what is wrong. */
+const char *check_proved(struct arena *mem, struct module *m);
+/* The plan m is run. NULL, or what is wrong; *compared counts buffers. */
 const char *check_compiled(struct arena *mem, struct module *m, const struct one_rank *one, uint32_t *compared);
 /* For kernels that run once: built fast, kept in build/. */
 void use_fast_compiler(void);

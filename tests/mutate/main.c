@@ -21,6 +21,7 @@
 #include "passes/passes.h"
 #include "runtime/internal.h"
 #include "tests/mutate/mutate.h"
+#include "tests/poison.h"
 
 enum { STEPS = 2, SECONDS = 20, KINDS = 64 };
 enum truth { SAME, OTHER, BROKEN, STUCK };
@@ -87,39 +88,6 @@ static void set_inputs(struct runtime *rt, int64_t step)
 	}
 }
 
-/* All of an arena but the buffers. */
-static void poison(struct runtime *rt)
-{
-	for (int64_t r = 0; r < rt->nrank; r++) {
-		struct rank *k = &rt->rank[r];
-		int64_t bytes = rt->layouts ? rt->layouts->stage[k->stage].arena : rt->m->arena;
-		char *keep = calloc(1, (size_t)bytes + 1);
-
-		if (!keep)
-			_exit(BROKEN);
-		begin_once(k);
-		for (uint32_t i = 0; i < rt->m->bufs.n; i++) {
-			const struct buffer *b = rt->m->bufs.at[i];
-			struct value v = { .dt = b->dt, .nd = b->nd, .sh = b->store };
-			struct loc at = { .region = rt->regions->buf[i], .base = b->off };
-
-			memcpy(v.d, b->d, sizeof v.d);
-			if (b->role == B_INPUT || k->slot[at.region].base < 0)
-				continue;
-			dimid dim = rt->regions->at.at[at.region].dim;
-			int64_t n = local_bytes(rt->m, &v), lo = rank_at(k, &at) - k->arena;
-
-			if (dim != NODIM)
-				n = n / cap_of(rt->m, dim, &v.sh.on[0]) * k->slot[at.region].rows;
-			memset(keep + lo, 1, (size_t)n);
-		}
-		for (int64_t i = 0; i < bytes; i++)
-			if (!keep[i])
-				k->arena[i] = (char)0xff;
-		free(keep);
-	}
-}
-
 static uint64_t run(const struct plan *p, bool eager)
 {
 	struct arena *mem = arena_new();
@@ -142,7 +110,8 @@ static uint64_t run(const struct plan *p, bool eager)
 		_exit(BROKEN);
 	for (int64_t step = 0; step < STEPS; step++) {
 		set_inputs(rt, step);
-		poison(rt);
+		if (!poison(rt))
+			_exit(BROKEN);
 		if (!rt_step(rt, step, true, &d))
 			_exit(BROKEN);
 		h = hash_buffers(rt, h);
