@@ -165,16 +165,17 @@ static bool walk_messages(struct line *l)
 	return true;
 }
 
-/* Stages reach the same point of prologue and epilogue in one order, of an action they do not. */
-static bool prove_groups(struct prover *p, const struct block *block)
+/* Stages reach the same point of prologue and epilogue in one order, in loops too, but in those over rows, of which
+ * each has its own; of an action they do not. */
+static bool prove_groups(struct prover *p, const struct block *block, bool together)
 {
 	for (const struct op *op = block->first; op; op = op->next) {
+		bool here = block->owner ? together : op->phase != FORWARD && op->phase != BACKWARD;
 		bool joins = comm_sends(op->code) || opinfo[op->code].class == C_ATTN;
 
-		if (joins && (comm_axes(op) >> pipe_axis(p->m) & 1) &&
-		    (block->owner || op->phase == FORWARD || op->phase == BACKWARD))
+		if (joins && (comm_axes(op) >> pipe_axis(p->m) & 1) && !here)
 			return unsafe(p, op, "it joins stages, which do not come here together");
-		if (op->code == OP_REPEAT && !prove_groups(p, op->body))
+		if (op->code == OP_REPEAT && !prove_groups(p, op->body, here && (block->owner || !is_staged(p->m, op->at.dim))))
 			return false;
 	}
 	return true;
@@ -192,5 +193,5 @@ bool prove_channels(struct prover *p)
 		l.queue[i].plan = &p->l->channels.at[i];
 	for (int s = 0; s < p->l->stages; s++)
 		l.stage[s].acts = &p->l->stage[s].acts;
-	return prove_groups(p, &p->m->top) && walk_messages(&l);
+	return prove_groups(p, &p->m->top, true) && walk_messages(&l);
 }
