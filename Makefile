@@ -58,7 +58,7 @@ SOFTGPU := build/softgpu
 SOFTGPU_SRC := $(filter-out tests/softgpu/test_%.c,$(wildcard tests/softgpu/*.c))
 SOFTGPU_LIBS := libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libnccl.so.2
 
-.PHONY: all demo check softgpu check-softgpu deps deps-fuzz deps-browser check-includes unit units bench fuzz fuzz-check fuzzers mutate clean install FORCE
+.PHONY: all demo check softgpu check-softgpu deps deps-fuzz deps-browser check-includes unit units bench fuzz fuzz-check fuzzers mutate pipeline-all clean install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 all: $(BUILD)/ptc
@@ -167,6 +167,10 @@ $(BUILD)/fuzz-check: $(filter-out %front.c %ir.c %programs.c,$(wildcard tests/fu
 		$(foreach p,runtime codegen passes ir,$(BUILD)/lib$(p).a)
 	@echo "  cc      $@"
 	$(Q)$(CC) $(COMMON) $(WARN) $(CPPFLAGS) $(CFLAGS) -o $@ $(filter %.c %.a,$^) $(LDFLAGS) $(ALL_LDLIBS)
+
+# All settings of pipelines with one another: hours.
+pipeline-all: all
+	$(Q)BUILD=$(BUILD) tests/pipeline/run.sh all $(PART)
 
 # `make mutate N=3000 SEED=7`: plans with one fault each; ptc verify must reject those that a run shows to be unsafe.
 mutate: all $(BUILD)/mutate

@@ -238,7 +238,7 @@ static void run_setting(struct ctx *c, const struct node *line)
 	else if (streq(line->name, "precision"))
 		set_precision(c, line);
 	else if (streq(line->name, "deterministic"))
-		return; /* the runtime always is */
+		c->m->deterministic = true;
 	else if (streq(line->name, "recompute"))
 		set_recompute(c, line);
 	else if (streq(line->name, "pipeline"))

@@ -316,6 +316,7 @@ struct module {
 	int64_t workspace;          /* bytes, cap of the backend's scratch */
 	int64_t arena;              /* bytes a rank (memory pass), of stages the largest; 0: not planned */
 	int64_t host;               /* bytes a rank in host memory */
+	bool deterministic;         /* bits do not depend on how layers and microbatches are spread over stages */
 	bool probes;                /* `check`: gradients are written to probe buffers and read back */
 	struct block top;
 	uint32_t next_id;

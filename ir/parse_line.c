@@ -24,6 +24,8 @@ void parse_module(struct parser *p)
 			m->arena = lex_int(p, 0, INT64_MAX);
 		} else if (lex_accept_key(p, "host")) {
 			m->host = lex_int(p, 0, INT64_MAX);
+		} else if (lex_accept_word(p, "deterministic")) {
+			m->deterministic = true;
 		} else if (lex_accept_word(p, "probes")) {
 			m->probes = true;
 		} else {

@@ -191,7 +191,7 @@ static void put_module(struct printer *p)
 		text_put(t, " arena=%lld", (long long)m->arena);
 	if (m->host)
 		text_put(t, " host=%lld", (long long)m->host);
-	text_put(t, "%s\n", m->probes ? " probes" : "");
+	text_put(t, "%s%s\n", m->deterministic ? " deterministic" : "", m->probes ? " probes" : "");
 	for (uint32_t i = 0; m->src && i < m->src->files.n; i++) {
 		text_put(t, "source %u ", i);
 		put_string(t, m->src->files.at[i].name);

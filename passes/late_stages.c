@@ -140,9 +140,21 @@ static int64_t op_rows(const struct stages *s, const struct op *op)
 	return op->nout && in && !out ? EVERYWHERE : in | out;
 }
 
+/* The stages that hold the param whose gradient this is; 0: it is none. What the norm makes of it is smaller. */
+static int64_t gradient_home(const struct stages *s, const struct op *op)
+{
+	const char *name = op->code == OP_ACCUM ? op->out[0]->name : NULL;
+
+	return name && strncmp(name, "d:", 2) == 0 && find_buffer(s->m, name + 2) ? buffer_where(s, name + 2) : 0;
+}
+
 /* Where op has to run. */
 static int64_t wanted_of(struct stages *s, const struct op *op)
 {
+	int64_t home = gradient_home(s, op);
+
+	if (home)
+		return home;
 	int64_t wanted = op->code == OP_WRITE ? buffer_where(s, op->at.buf) : 0, rows = op_rows(s, op);
 
 	for (uint32_t i = 0; i < op->nout; i++)

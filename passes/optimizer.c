@@ -11,6 +11,7 @@
  *   adafactor  lr, decay, eps, threshold [, clip]
  * With probes the gradient is written to PATH:grad and the update uses PATH:given in its place. */
 #include "passes/passes.h"
+#include "passes/fixed_order.h"
 #include "passes/place.h"
 
 enum { MOST_ACCUM = 64 };
@@ -265,8 +266,10 @@ static struct value *norm(struct builder *b, const struct norm_group *group, boo
 		struct value *g = given ? t->given : t->g;
 
 		b->span = t->op->span;
-		sums[i] = b_reduce(b, OP_SUM, mul(b, g, g), g->nd, g->d);
+		sums[i] = b->m->deterministic ? g : b_reduce(b, OP_SUM, mul(b, g, g), g->nd, g->d);
 	}
+	if (b->m->deterministic)
+		return b_map1(b, OP_SQRT, sum_of_squares(b, sums, group->trains.n));
 	return b_map1(b, OP_SQRT, total(b, sums, group->trains.n));
 }
 
@@ -294,6 +297,11 @@ static void expand(struct module *m, struct norm_group *group, bool first)
 	struct builder b = { m, &m->top, NULL, EPILOGUE, op->span, NULL, 0 };
 	struct value *scale = NULL, *clip = clip_of(op);
 
+	for (uint32_t i = 0; m->deterministic && i < group->trains.n; i++) {
+		struct train *t = &group->trains.at[i];
+
+		t->g = t->given = sum_of_uses(&b, t->g);
+	}
 	for (uint32_t i = 0; m->probes && i < group->trains.n; i++)
 		probe(&b, &group->trains.at[i]);
 	struct value *n = norm(&b, group, false);

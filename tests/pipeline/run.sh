@@ -1,105 +1,111 @@
 #!/bin/sh
-# Pipelines compute the step of one rank: `ptc check` over models, orders, stages, chunks and microbatches,
-# with tensor and data parallelism. A line of the table: model, order, mesh, arrows ("-" none), settings.
+# Pipelines compute the step of one rank: `ptc check` over models, stages, orders, microbatches, other axes and
+# recompute. Of their product few cases in which each pair of settings occurs, and MORE (12) at random from SEED (1);
+# `tests/pipeline/run.sh all`, or `make pipeline-all`, runs all of it, `all 2/7` the second of seven parts.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
+export CC="${CC:-cc} -O0" PTC_CACHE="${PTC_CACHE:-$PWD/$BUILD/test-kernels}" PTC_THREADS=1 # kernels are compiled, not timed
+MORE=${MORE:-12} SEED=${SEED:-1}
 
-# The dims, small, and the repeats of each model. The plans of the files of tests/equiv are not wanted.
+# The dims, small, the repeats and the arrows of each model. The plans of the files are not wanted.
 case_of() {
-	head='heads, ff, vocab -> tp' loops=layers
+	head='heads, ff, vocab -> tp' loops=layers rows=seq
 	case $1 in
-	gpt) size=batch=12,layers=7 ;;
-	llama) size=batch=12,layers=7 head='kv, group, ff, vocab -> tp' ;;
-	shared) size=batch=24 head='ff, vocab -> tp' loops='layers, more' ;;
+	gpt) size=layers=6 ;;
+	llama) size=layers=6 head='kv, group, ff, vocab -> tp' ;;
+	shared) size=layers=4,more=2 head='ff, vocab -> tp' loops='layers, more' ;;
 	mixtral)
-		size=batch=12,seq=8,vocab=16,embed=8,layers=7,kv=2,group=2,head=4,ff=6,experts=4
+		size=seq=8,vocab=16,embed=8,layers=6,kv=2,group=2,head=4,ff=6,experts=4
 		head='kv, group, ff, vocab -> tp'
 		;;
 	t5)
-		size=batch=12,src=6,dst=8,vocab=16,embed=8,enc=4,dec=4,heads=2,head=4,ff=6,buckets=8
-		loops='enc, dec'
+		size=src=6,dst=8,vocab=16,embed=8,enc=3,dec=3,heads=2,head=4,ff=6,buckets=8
+		loops='enc, dec' rows='src, dst'
 		;;
 	esac
 	file=examples/$1.pdsl
 	[ -f "tests/equiv/$1.pdsl" ] && file=tests/equiv/$1.pdsl
 }
 
-write_case() {
+write_case() { # MODEL ORDER MESH LINES
 	sed -e '/^plan/,$d' -e "s,\"../../examples/lib,\"$PWD/examples/lib," -e "s,include \"lib,include \"$PWD/examples/lib," "$file"
 	echo 'plan {'
-	echo "	mesh ${3}"
+	echo "	mesh $3"
 	echo '	batch -> dp'
 	echo "	$head"
 	echo "	$loops -> pp"
-	[ "$4" = - ] || echo "	$4" | tr ';_' '\n '
-	echo "	pipeline $2" | tr '_' ' ' | sed 's/zb h1/zb_h1/; s/zb v/zb_v/'
+	echo "	$4"
+	echo "	pipeline $2"
 	echo '}'
 }
 
-while read -r model order mesh arrows sets; do
-	case $model in
-	'' | '#'*) continue ;;
+peak_of() { # RECOMPUTE
+	"$PTC" explain "$TMP/case.pdsl" --set "$size,recompute=$1" --json 2>"$TMP/err" | jq .memory.peak
+}
+
+# Half of what keeping all takes more than keeping least.
+write_auto() {
+	none=$(peak_of none) full=$(peak_of full)
+	[ -n "$none" ] && [ -n "$full" ] || return
+	memory=$(((none + full) / 2))
+	sed -i "s/^	pipeline /	recompute auto, memory = $memory\n&/" "$TMP/case.pdsl"
+}
+
+one_case() { # MODEL STAGES ORDER MICROBATCHES AXES RECOMPUTE
+	name=$*
+	case_of "$1"
+	size=$size,batch=$((2 * $4)),microbatches=$4
+	mesh="pp = $2" lines=
+	case $5 in
+	none) mesh="$mesh, dp = 1, tp = 1" ;;
+	tp) mesh="$mesh, dp = 1, tp = 2" ;;
+	sp) mesh="$mesh, dp = 1, tp = 2" lines="$rows -> tp" ;;
+	dp) mesh="$mesh, dp = 2, tp = 1" ;;
+	*) mesh="$mesh, dp = 2, tp = 1" lines="$5 -> dp" ;;
 	esac
-	case_of "$model"
-	case $sets in
-	batch=*) size=${size#batch=12,} ;;
-	esac
-	name="$model $order $mesh $arrows $sets"
-	write_case "$model" "$order" "$(echo "pp=1,dp=1,tp=1,$mesh" | awk -F, '{
-		for (i = 1; i <= NF; i++) { split($i, x, "="); n[x[1]] = x[2] }
-		print "pp = " n["pp"] ", dp = " n["dp"] ", tp = " n["tp"] }')" "$arrows" >"$TMP/case.pdsl"
-	if expect "$name" 0 timeout 120 "$PTC" check "$TMP/case.pdsl" --set "$size${sets:+,$sets}"; then
-		ok "$name"
+	order=$3
+	[ "$3" != interleaved ] || order='interleaved, chunks = 2'
+	write_case "$1" "$order" "$mesh" "$lines" >"$TMP/case.pdsl"
+	if [ "$6" != auto ]; then
+		size=$size,recompute=$6
+	elif ! write_auto; then
+		bad "$name: explain" "$TMP/err"
+		return
 	fi
-done <<TABLE
-gpt     1f1b     pp=2 - microbatches=1
-gpt     1f1b     pp=2 - microbatches=3
-gpt     gpipe    pp=2 - microbatches=2
-gpt     gpipe    pp=3 - microbatches=4
-gpt     1f1b     pp=3 - microbatches=6
-gpt     1f1b     pp=4 - microbatches=2
-gpt     zb_h1    pp=2 - microbatches=4
-gpt     zb_v     pp=2 - microbatches=3
-gpt     zb_v     pp=3 - microbatches=6
-gpt     interleaved,_chunks_=_2 pp=2 - microbatches=3
-shared  1f1b     pp=2,dp=2,tp=2 seq_->_tp;grads_->_dp microbatches=2
-shared  interleaved,_chunks_=_2 pp=3,dp=2 params_->_dp microbatches=3
-shared  zb_v     pp=3 - microbatches=2
-gpt     interleaved,_chunks_=_2 pp=3 - microbatches=4
-gpt     interleaved,_chunks_=_3 pp=2 - microbatches=1
-gpt     1f1b     pp=2,tp=2 - microbatches=2
-gpt     1f1b     pp=2,dp=2,tp=2 seq_->_tp;optimizer_->_dp microbatches=2
-gpt     1f1b     pp=2,dp=2 params_->_dp microbatches=3
-llama   1f1b     pp=2,dp=2 grads_->_dp microbatches=2
-llama   interleaved,_chunks_=_2 pp=2,tp=2 seq_->_tp microbatches=2
-llama   zb_v     pp=2,dp=2 params_->_dp microbatches=2
-t5      1f1b     pp=2 - microbatches=2
-t5      1f1b     pp=3 - microbatches=4
-t5      interleaved,_chunks_=_2 pp=2 - microbatches=3
-t5      zb_v     pp=2,tp=2 optimizer_->_dp microbatches=4
-mixtral 1f1b     pp=2 - microbatches=2
-mixtral interleaved,_chunks_=_2 pp=2,dp=2 optimizer_->_dp microbatches=3
-gpt     gpipe    pp=4 - microbatches=12
-gpt     1f1b     pp=4,tp=2 seq_->_tp microbatches=4
-gpt     interleaved,_chunks_=_2 pp=3,dp=2 params_->_dp microbatches=2
-gpt     zb_h1    pp=3,dp=2 grads_->_dp microbatches=3
-gpt     zb_v     pp=3,tp=2 - microbatches=1
-llama   interleaved,_chunks_=_3 pp=2 - microbatches=6
-llama   gpipe    pp=4 optimizer_->_dp microbatches=3
-t5      gpipe    pp=4 - microbatches=3
-t5      interleaved,_chunks_=_2 pp=3,dp=2 params_->_dp microbatches=2
-t5      1f1b     pp=2,tp=2 - microbatches=1
-mixtral zb_v     pp=2,tp=2 - microbatches=4
-mixtral zb_h1    pp=3 - microbatches=6
-gpt     zb_h1    pp=2,tp=2 seq_->_tp microbatches=1
-gpt     zb_h1    pp=4 params_->_dp batch=8,microbatches=8
-gpt     zb_v     pp=4,dp=2 grads_->_dp microbatches=2
-llama   zb_h1    pp=2,dp=2 params_->_dp batch=10,microbatches=5
-llama   zb_v     pp=3 - batch=8,microbatches=8
-t5      zb_h1    pp=3,dp=2 optimizer_->_dp microbatches=3
-t5      zb_h1    pp=2,tp=2 - batch=10,microbatches=5
-t5      zb_v     pp=4 - microbatches=2
-TABLE
+	if expect "$name" 0 timeout 120 "$PTC" check "$TMP/case.pdsl" --set "$size"; then ok "$name"; fi
+}
+
+# Those of $TMP/cases, in two processes.
+cases() {
+	for half in 0 1; do
+		mkdir "$TMP/$half"
+		awk -v half=$half 'NR % 2 == half' "$TMP/cases" >"$TMP/$half/cases"
+		(
+			TMP=$TMP/$half
+			# shellcheck disable=SC2086
+			while read -r line; do one_case $line; done <"$TMP/cases"
+			echo "$PASSED $FAILED" >"$TMP/count"
+		) >"$TMP/$half/log" 2>&1 &
+	done
+	wait
+	for half in 0 1; do
+		cat "$TMP/$half/log"
+		if read -r passed failed <"$TMP/$half/count"; then
+			PASSED=$((PASSED + passed)) FAILED=$((FAILED + failed))
+		else
+			bad "cases stopped early"
+		fi
+	done
+}
+
+if [ "$1" = all ]; then
+	part=${2:-1/1}
+	awk -v all=1 -f tests/pipeline/cover.awk | awk -v i="${part%/*}" -v n="${part#*/}" 'NR % n == i % n' >"$TMP/cases"
+	cases
+	finish
+fi
+awk -v more="$MORE" -v seed="$SEED" -f tests/pipeline/cover.awk >"$TMP/cases"
+cases
 
 # -- what a repeat carries on: the models of this folder, on one stage more than they say and on fewer microbatches too --
 
@@ -124,7 +130,8 @@ fi
 trains() {
 	name=$1
 	case_of gpt
-	write_case gpt "$2" "$3" - >"$TMP/case.pdsl"
+	size=batch=12,layers=7
+	write_case gpt "$2" "$3" "" >"$TMP/case.pdsl"
 	shift 3
 	expect "$name" 0 timeout 120 "$PTC" run "$TMP/case.pdsl" --set "$size,vocab=256,microbatches=3" --steps 3 --json \
 		--data tests/data/text.txt "$@"
@@ -141,7 +148,7 @@ near() {
 
 trains 'one rank trains' 1f1b 'pp = 1, dp = 1, tp = 1' --save "$TMP/one.st" && losses >"$TMP/one"
 trains 'one rank goes on' 1f1b 'pp = 1, dp = 1, tp = 1' --init "$TMP/one.st" && losses >"$TMP/more"
-for spec in '1f1b:pp = 2, dp = 1, tp = 1' 'interleaved,_chunks_=_2:pp = 2, dp = 2, tp = 1' 'zb_v:pp = 2, dp = 1, tp = 2'; do
+for spec in '1f1b:pp = 2, dp = 1, tp = 1' 'interleaved, chunks = 2:pp = 2, dp = 2, tp = 1' 'zb_v:pp = 2, dp = 1, tp = 2'; do
 	order=${spec%%:*} mesh=${spec#*:}
 	trains "$spec trains" "$order" "$mesh" --save "$TMP/stages.st" || continue
 	losses >"$TMP/stages"
@@ -164,13 +171,62 @@ for spec in '1f1b:pp = 2, dp = 1, tp = 1' 'interleaved,_chunks_=_2:pp = 2, dp = 
 		bad "$spec: params load into any layout" "$TMP/there"
 	fi
 done
-# -- I and W do what B does, bit for bit --
+# -- bits: W does what B does, and with `deterministic` stages, their order and their cut make no difference --
 
+# bits ORDER MESH LINES STEPS: trains, params to $TMP/bits.st, losses and norms to $TMP/bits
+bits() {
+	rm -f "$TMP/bits.st"
+	case_of "${model:-gpt}"
+	write_case "${model:-gpt}" "$1" "$2" "$3" >"$TMP/case.pdsl"
+	expect "$model $*" 0 timeout 300 "$PTC" run "$TMP/case.pdsl" --set "batch=8,$size,vocab=256,microbatches=4" --steps "$4" \
+		--json --data tests/data/text.txt --save "$TMP/bits.st" || return
+	losses >"$TMP/bits"
+}
+
+same_bits() { # NAME: the last two runs of bits
+	if cmp -s "$TMP/before.st" "$TMP/bits.st" && cmp -s "$TMP/before" "$TMP/bits"; then
+		ok "$1: the same bits"
+	else
+		bad "$1: the same bits" "$TMP/bits"
+	fi
+}
+
+keep_bits() {
+	cp "$TMP/bits.st" "$TMP/before.st" && cp "$TMP/bits" "$TMP/before"
+}
+
+# The cut is the same, so all sums are made in the same order: in halves, and in other orders of actions. zb_v and
+# interleaved orders cut otherwise: their stages sum squares over other layers, and one of zb_v's has both uses of wte, so their
+# bits are those of 1f1b where these sums do not depend on the cut.
 for mesh in 'pp = 2, dp = 1, tp = 2' 'pp = 3, dp = 2, tp = 1'; do
-	stages='3,_4'
-	[ "${mesh%%,*}" = 'pp = 2' ] || stages='2,_2,_3'
-	trains "whole backward, $mesh" "1f1b,_stages_=_[$stages]" "$mesh" --save "$TMP/whole.st"
-	trains "I and W, $mesh" "zb_h1,_stages_=_[$stages]" "$mesh" --save "$TMP/halves.st"
-	if cmp -s "$TMP/whole.st" "$TMP/halves.st"; then ok "I and W: the bits of B, $mesh"; else bad "I and W: the bits of B, $mesh"; fi
+	cut='3, 3'
+	[ "${mesh%%,*}" = 'pp = 2' ] || cut='2, 1, 3'
+	bits "1f1b, stages = [$cut]" "$mesh" '' 3 && keep_bits
+	for order in gpipe zb_h1; do
+		bits "$order, stages = [$cut]" "$mesh" '' 3 && same_bits "$order as 1f1b, $mesh"
+	done
+done
+# Whatever the cut: the norm and tied params too.
+want=
+while read -r pp order; do
+	bits "$order" "pp = $pp, dp = 1, tp = 1" deterministic 100 || continue
+	[ -z "$want" ] || same_bits "deterministic: $order, pp $pp"
+	want=1
+	keep_bits
+done <<TABLE
+1 1f1b
+2 1f1b
+4 gpipe
+4 1f1b, stages = [0, 3, 3, 0]
+3 zb_h1
+2 interleaved, chunks = 2
+3 zb_v
+TABLE
+want=
+for pp in 1 2; do
+	bits 1f1b "pp = $pp, dp = 2, tp = 2" "deterministic; optimizer -> dp" 3 || continue
+	[ -z "$want" ] || same_bits "deterministic beside dp 2, tp 2: pp $pp"
+	want=1
+	keep_bits
 done
 finish
