@@ -5,9 +5,10 @@
 # norm, gradients, updated params.
 #
 # Not here, since they ask for something else:
-#   R40 R53, all of E           pipelines (R28 and R29 are here, R41 has the accumulation)
+#   R40 R53                     pipelines (R28 and R29 are here, R41 has the accumulation)
+#   all of E, H and K           in tests/reports
 #   R71's scope of a microbatch no such scope: a term is of a sequence or of the whole batch
-#   R73 R115 R116, H, I         estimates of time and memory
+#   R73 R115 R116, I            estimates of time
 #   R77, all of L               checkpoints and resuming
 #   R80 R100 R110               in tests/recompute (R74's masks are here)
 #   R113                        no search for plans
