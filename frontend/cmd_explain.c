@@ -166,9 +166,10 @@ static void print_memory(struct arena *a, const struct facts *f)
 		printf(" %s %s%s", mem_kind_name[k], amount(a, (double)x->of[k], "B"), k + 1 < NMEM ? "," : "\n");
 	if (f->m->host) {
 		struct host_traffic copies = host_traffic(f->m);
+		const char *untimed = f->m->hw.host > 0 ? "" : " (not in the time: the hardware has no 'host bandwidth')";
 
-		printf("host        %s a rank; %s copied to the device in a step, %s back\n", amount(a, (double)f->m->host, "B"),
-		       amount(a, copies.in, "B"), amount(a, copies.out, "B"));
+		printf("host        %s a rank; %s copied to the device in a step, %s back%s\n", amount(a, (double)f->m->host, "B"),
+		       amount(a, copies.in, "B"), amount(a, copies.out, "B"), untimed);
 	}
 }
 

@@ -89,6 +89,17 @@ static void memory(struct ctx *c, const struct node *line)
 	}
 }
 
+/* The way to host memory, of each rank by itself. */
+static void host(struct ctx *c, const struct node *line)
+{
+	struct hardware *hw = &c->m->hw;
+	const struct figure figure[] = { { "bandwidth", &hw->host }, { "latency", &hw->host_latency } };
+
+	figures(c, line, LEN(figure), figure, "bandwidth = x, latency = x");
+	if (hw->host <= 0)
+		fail(c, line->at, "write host bandwidth = x, latency = x");
+}
+
 static void add_link(struct ctx *c, const struct node *line)
 {
 	struct hardware *hw = &c->m->hw;
@@ -122,7 +133,7 @@ static void add_link(struct ctx *c, const struct node *line)
 static void line_of_hardware(struct ctx *c, const struct node *line)
 {
 	struct near near = { .name = line->name };
-	static const char *const words[] = { "flops", "sustained", "attention", "units", "watts", "memory", "bandwidth", "link", "price" };
+	static const char *const words[] = { "flops", "sustained", "attention", "units", "watts", "memory", "bandwidth", "link", "host", "price" };
 	const struct node *value = line->a ? line->a : line->list;
 
 	if (line->kind != N_SETTING) {
@@ -135,6 +146,8 @@ static void line_of_hardware(struct ctx *c, const struct node *line)
 		attention(c, line);
 	} else if (streq(line->name, "memory")) {
 		memory(c, line);
+	} else if (streq(line->name, "host")) {
+		host(c, line);
 	} else if (streq(line->name, "units")) {
 		positive(c, value, &c->m->hw.units);
 	} else if (streq(line->name, "watts")) {
@@ -149,7 +162,7 @@ static void line_of_hardware(struct ctx *c, const struct node *line)
 		for (size_t i = 0; i < LEN(words); i++)
 			near_offer(&near, words[i]);
 		fail(c, line->name_at, "hardware has no '%s'", line->name);
-		hint(c, near.best ? "did you mean '%s'?" : "it takes flops, sustained, attention, units, watts, memory, link, price",
+		hint(c, near.best ? "did you mean '%s'?" : "it takes flops, sustained, attention, units, watts, memory, link, host, price",
 		     near.best);
 	}
 }

@@ -250,6 +250,7 @@ struct hardware {
 	double memory, bandwidth;  /* bytes, bytes/s */
 	int nlink;
 	struct link link[4];       /* from the inside out */
+	double host, host_latency; /* bytes/s a rank to or from host memory, seconds a copy; 0: unknown, copies are taken for free */
 	double price;              /* dollars a device-hour */
 };
 

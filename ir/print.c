@@ -248,6 +248,7 @@ static void put_hardware(struct printer *p)
 		{ "fp32", h->fp32 }, { "bf16", h->bf16 }, { "fp8", h->fp8 }, { "fp4", h->fp4 }, { "best16", h->best16 },
 		{ "best8", h->best8 }, { "fa1", h->fa1 }, { "fa2", h->fa2 }, { "fa3", h->fa3 }, { "units", h->units },
 		{ "watts", h->watts }, { "memory", h->memory }, { "bandwidth", h->bandwidth }, { "price", h->price },
+		{ "host", h->host }, { "copy", h->host_latency },
 	};
 	bool any = h->name || h->nlink;
 

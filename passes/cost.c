@@ -336,6 +336,25 @@ struct host_traffic host_traffic(const struct module *m)
 	return x;
 }
 
+static double copy_seconds(const struct module *m, double bytes)
+{
+	return m->hw.host > 0 && bytes > 0 ? m->hw.host_latency + bytes / m->hw.host : 0;
+}
+
+double host_seconds(const struct module *m, const struct op *op)
+{
+	double seconds = 0;
+
+	if (on_host(m, op) && op->code == OP_WRITE)
+		return copy_seconds(m, (double)local_bytes(m, op->in[0]));
+	if (on_host(m, op))
+		return reads_in_place(m, op) ? 0 : copy_seconds(m, (double)local_bytes(m, op->out[0]));
+	for (uint32_t i = 0; op->code == OP_REPEAT && i < op->nin; i++)
+		if (on_host(m, op->in[i]->def) && reads_in_place(m, op->in[i]->def))
+			seconds += copy_seconds(m, (double)local_bytes(m, op->body->args.at[i]));
+	return seconds;
+}
+
 /* -- the table of collectives -- */
 
 struct rows {

@@ -71,6 +71,8 @@ struct host_traffic {
 	double in, out;
 };
 struct host_traffic host_traffic(const struct module *m);
+/* Seconds of its copies from or to host memory: of a read or a write; of a repeat, of one iteration. */
+double host_seconds(const struct module *m, const struct op *op);
 
 /* A row of the table of collectives: same op, axes, source line. bytes: what a rank sends a step. */
 struct comm_row {

@@ -1,7 +1,7 @@
 /* passes/pipe_cost.c - seconds and bytes of the sections of a step, from its ops.
  *
  * A section is walked in order with two clocks. An op of compute takes its time on the first; a collective
- * starts when both are there and holds up compute, unless it is {async}: then only its wait does, or {ahead}:
+ * starts when both are there and holds up compute, as a copy from or to the host does, unless it is {async}: then only its wait does, or {ahead}:
  * then it was started an iteration before. */
 #include "passes/pipe_cost.h"
 
@@ -40,6 +40,7 @@ static void time_ops(struct timing *t, const struct block *block)
 	for (const struct op *op = block->first; op; op = op->next) {
 		struct op_time *x = &t->op[op->mark];
 
+		x->comm = host_seconds(t->m, op);
 		if (op->code == OP_REPEAT)
 			time_ops(t, op->body);
 		else if (comm_sends(op->code))
@@ -162,6 +163,7 @@ static void walk_loop(struct walk *w, const struct op *loop, int64_t trips)
 		w->t->op[op->mark].end = -1;
 	for (int64_t i = 0; i < n; i++) {
 		before = *w;
+		w->now += w->t->op[loop->mark].comm; /* rows that are copied from the host */
 		walk_body(w, loop->body);
 	}
 	double more = (double)(trips - n), step = w->now - before.now;

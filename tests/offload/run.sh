@@ -65,6 +65,32 @@ done
 expect "load" 0 "$PTC" run "$TMP/device.plan" --data tests/data/text.txt --steps 0 --init "$TMP/both.st" --save "$TMP/again.st" &&
 	if cmp -s "$TMP/again.st" "$TMP/both.st"; then ok load; else bad load; fi
 
+# A copy takes its time: of all bytes at the host's rate, and a latency each. The rest of the step is as without.
+priced() { # LINE: a machine with it; what a step takes, and what is copied
+	write_case gpt "dp = 2, tp = 1" "optimizer_->_dp;$2" | sed 's/mesh .*/& on box/' >"$TMP/priced.pdsl"
+	printf 'hardware box {\n\tflops fp32 = 1T\n\tmemory 8Gi, bandwidth = 1T\n\tlink l, bandwidth = 1T, latency = 1u\n%s\n}\n' "$1" >>"$TMP/priced.pdsl"
+	"$PTC" explain --json "$TMP/priced.pdsl" --set microbatches=2 | jq .time.step_s
+}
+device=$(priced '	host bandwidth = 1M' '')
+for lines in 'optimizer_->_host' 'params_->_host' 'optimizer_->_host;params_->_host'; do
+	free=$(priced '' "$lines")
+	slow=$(priced '	host bandwidth = 1M' "$lines")
+	twice=$(priced '	host bandwidth = 0.5M' "$lines")
+	late=$(priced '	host bandwidth = 1M, latency = 1' "$lines")
+	copied=$("$PTC" explain "$TMP/priced.pdsl" --set microbatches=2 | sed -n 's/^host .* a rank; //p')
+	if jq -en "$device == $free and $slow > 10 * $free and ((2 * ($slow - $free) - ($twice - $free)) | fabs) < 1e-9 and
+		(($late - $slow) | . > 5 and ((. - round) | fabs) < 1e-6)" >"$TMP/why"; then
+		ok "copies are priced: $lines"
+	else
+		echo "device $device free $free slow $slow twice $twice late $late; $copied" >"$TMP/why"
+		bad "copies are priced: $lines" "$TMP/why"
+	fi
+done
+write_case gpt "dp = 2, tp = 1" "optimizer_->_host" | sed 's/mesh .*/& on box/' >"$TMP/priced.pdsl"
+printf 'hardware box {\n\tflops fp32 = 1T\n\tmemory 8Gi, bandwidth = 1T\n\tlink l, bandwidth = 1T\n}\n' >>"$TMP/priced.pdsl"
+expect "no host link" 0 "$PTC" explain "$TMP/priced.pdsl" &&
+	if grep -q "not in the time: the hardware has no 'host bandwidth'" "$TMP/out"; then ok "no host link"; else bad "no host link" "$TMP/out"; fi
+
 write_case gpt "dp = 2, tp = 1" "optimizer_->_host,_dp" >"$TMP/wrong.pdsl"
 expect "host and an axis" 1 "$PTC" show "$TMP/wrong.pdsl" &&
 	if grep -q "an arrow to the host has no axes" "$TMP/err"; then ok wrong; else bad wrong "$TMP/err"; fi
