@@ -97,10 +97,11 @@ void node_run(struct node *n)
 	node_ref(n);
 	n->started = true;
 	op_begin(n);
-	if (cfg.verbose)
-		fprintf(stderr, "softgpu: runs %s on gpu%d\n", n->what, n->dev);
+	double start = now();
 	if (devices[n->dev].error || !n->work || !n->work->run || n->work->run(n))
 		node_done(n);
+	if (cfg.verbose && n->work)
+		fprintf(stderr, "softgpu: gpu%d ran %s: %.3f ms\n", n->dev, n->what, 1e3 * (now() - start));
 	node_unref(n);
 }
 
