@@ -134,13 +134,13 @@ static void note(struct cell *c, const struct now *w, bool write, struct access 
 	struct access *s = c->of + (write ? 0 : WRITERS);
 	int n = write ? WRITERS : READERS, at = n - 1;
 	for (int i = 0; i < n; i++)
-		if (!s[i].epoch || (s[i].epoch == me_now.epoch && s[i].thread == me_now.thread && s[i].syncs == me_now.syncs)) {
-			me_now.bytes |= s[i].epoch ? s[i].bytes : 0;
+		if (s[i].epoch == me_now.epoch && s[i].thread == me_now.thread && s[i].syncs == me_now.syncs) {
+			me_now.bytes |= s[i].bytes;
 			s[i] = me_now;
 			return;
 		}
 	for (int i = 0; i < n; i++)
-		if (!(s[i].bytes & ~me_now.bytes) && in_order(&s[i], w)) {
+		if (!s[i].epoch || (!(s[i].bytes & ~me_now.bytes) && in_order(&s[i], w))) {
 			s[i] = me_now;
 			return;
 		}
@@ -162,6 +162,9 @@ static void touch(struct cell *c, const struct now *w, const void *p, unsigned b
 		if (landing || !in_order(a, w))
 			say_race(w, p, a, i < WRITERS, kind);
 	}
+	for (int i = 0; i < WRITERS && kind == LANDED; i++)
+		if (c->of[i].landing && c->of[i].thread == w->me.thread && c->of[i].epoch >= w->block)
+			c->of[i] = (struct access){0};
 	struct access now_me = w->me;
 	now_me.bytes = bytes & 15;
 	now_me.atomic = kind == ATOMIC;
