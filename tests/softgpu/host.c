@@ -33,6 +33,10 @@ static void host_exit(void *p)
 	calls++;
 	pthread_cond_broadcast(&change);
 	pthread_mutex_unlock(&lock);
+	if (h->declared)
+		free(h->declared->range);
+	free(h->declared);
+	free(h->group);
 	free(h->clock.tick);
 	free(h);
 }

@@ -47,6 +47,7 @@ void config_read(void)
 	cfg.memory = (size_t)number("SOFTGPU_MEMORY", 4.0 * (1 << 30), 1 << 16, 1e12);
 	cfg.arch = (int)number("SOFTGPU_ARCH", 90, 70, 129);
 	cfg.verbose = number("SOFTGPU_VERBOSE", 0, 0, 1) != 0;
+	cfg.drop_wait = (int)number("SOFTGPU_DROP_WAIT", 0, 0, 1e9);
 	const char *s = getenv("SOFTGPU_ORDER");
 	const char *const names[] = {"fifo", "lifo", "random"};
 	for (int i = 0; s && *s && i < 3; i++)

@@ -58,6 +58,11 @@ faults() {
 		done
 		[ "$unchecked" = 0 ] || fault op_faults "$name" "$kind" 0 random
 	done <"$TMP/names"
+	# A wait left out by the stand-in: each of a program's own can be tried so.
+	export SOFTGPU_CHECK=1 SOFTGPU_DROP_WAIT=1
+	expect "a wait left out" 66 timeout 60 "$TMP/op_faults" read-too-early good &&
+		if grep -q "^softgpu: missing wait: " "$TMP/err"; then ok "a wait left out"; else bad "a wait left out" "$TMP/err"; fi
+	unset SOFTGPU_DROP_WAIT
 }
 
 # ---- against a toolkit, where there is one ----

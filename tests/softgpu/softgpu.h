@@ -24,6 +24,7 @@ struct config {
 	size_t memory;              /* $SOFTGPU_MEMORY, 4 GiB: of a device */
 	int arch;                   /* $SOFTGPU_ARCH, 90 */
 	bool verbose;               /* $SOFTGPU_VERBOSE: prints each node that runs */
+	int drop_wait;              /* $SOFTGPU_DROP_WAIT: this cuStreamWaitEvent of gpu0 is left out, from 1; 0: none */
 };
 extern struct config cfg;
 void config_read(void);                                     /* once; stops the program on a bad value */
