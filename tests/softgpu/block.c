@@ -18,6 +18,7 @@ static struct {
 	void *main;                 /* stack pointer of run_blocks while fibers run */
 	char *stacks;               /* each with a page below that cannot be touched */
 	int free[MAX_THREADS], nfree;
+	int guarded;                /* of the stacks, the first so many */
 	bool stopped;
 	CUresult error;
 } fib;
@@ -71,8 +72,6 @@ static bool open_once(void)
 	shared_memory = mmap(NULL, SHARED_LIMIT + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED || (void *)shared_memory == MAP_FAILED)
 		return false;
-	for (int i = 0; i < MAX_THREADS; i++)
-		mprotect(p + (size_t)i * STACK, 4096, PROT_NONE);
 	fib.stacks = stacks_from = p;
 	stacks_to = p + (size_t)MAX_THREADS * STACK;
 	return true;
@@ -156,8 +155,11 @@ static void go(void **save, int next)
 	set_current(next);
 	if (!lanes[next].started) {
 		lanes[next].started = true;
-		lanes[next].stack = fib.free[--fib.nfree];
-		lanes[next].sp = new_stack(fib.stacks + (size_t)lanes[next].stack * STACK, lane_main);
+		int s = lanes[next].stack = fib.free[--fib.nfree];
+		char *stack = fib.stacks + (size_t)s * STACK;
+		for (; fib.guarded <= s; fib.guarded++)
+			mprotect(fib.stacks + (size_t)fib.guarded * STACK, 4096, PROT_NONE);
+		lanes[next].sp = new_stack(stack, lane_main);
 	}
 	switch_stack(save, lanes[next].sp);
 }

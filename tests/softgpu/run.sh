@@ -47,13 +47,13 @@ fault() {
 
 faults() {
 	build kernel_faults && "$TMP/kernel_faults" >"$TMP/names" && while IFS=: read -r name kind; do
-		for order in fifo lifo random; do
+		for order in fifo lifo; do
 			fault kernel_faults "$name" "$kind" 1 $order
 		done
 	done <"$TMP/names"
 
 	build op_faults && "$TMP/op_faults" >"$TMP/names" && while IFS=: read -r name kind unchecked; do
-		for order in fifo lifo random; do
+		for order in fifo random; do
 			fault op_faults "$name" "$kind" 1 $order
 		done
 		[ "$unchecked" = 0 ] || fault op_faults "$name" "$kind" 0 random
