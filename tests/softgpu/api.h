@@ -18,6 +18,7 @@ SOFTGPU_EXPORT void softgpuDeclare(int n, const CUdeviceptr *base, const size_t 
 SOFTGPU_EXPORT int softgpuReports(void);
 
 CUresult api_leave(CUresult e);                             /* gives the lock back, gives e */
+bool callback_run(struct node *n);                          /* of cuLaunchHostFunc */
 struct CUstream_st *stream_make(int dev, bool blocking);
 CUresult device_idle(int dev, const char *why);             /* waits for all of its nodes */
 CUresult wait_node(struct node *n, const char *why);        /* n may be NULL */

@@ -29,7 +29,7 @@ void check_open(void)
 {
 	if (device_cells)
 		return;
-	size_t n = mem_span / 4 * sizeof(struct cell), s = SHARED_LIMIT / 4 * sizeof(struct cell);
+	size_t n = mem_watched() / 4 * sizeof(struct cell), s = SHARED_LIMIT / 4 * sizeof(struct cell);
 	void *p = mmap(NULL, n + s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		must(NULL);
@@ -108,7 +108,8 @@ static const char *place(const void *p)
 	const struct allocation *a = mem_find(p);
 	if (!a)
 		return text("memory of gpu%d", mem_device(p));
-	return text("byte %zu of %zu of an allocation of gpu%d", (size_t)((const char *)p - a->at), a->bytes, mem_device(p));
+	const char *of = mem_device(p) < 0 ? "pinned memory" : text("an allocation of gpu%d", mem_device(p));
+	return text("byte %zu of %zu of %s", (size_t)((const char *)p - a->at), a->bytes, of);
 }
 
 static const char *me(const struct now *w)

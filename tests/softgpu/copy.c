@@ -21,27 +21,85 @@ static void copy_drop(struct work *w)
 	free(((struct copy *)w)->snapshot);
 }
 
-/* What was not initialised is not after a copy; no fault so far. */
+static bool watched(const void *p)
+{
+	return mem_find(p);
+}
+
+/* What was not initialised is not after a copy; no fault so far. What the host has written is not known: all of its memory
+ * counts as initialised. */
 static void check_bytes(const struct node *n, const struct copy *c)
 {
-	bool from = !c->pattern && mem_device(c->src) >= 0, to = mem_device(c->dst) >= 0;
-	unsigned char *init = from && to ? must(malloc(c->bytes + 1)) : NULL;
-	if (init)
+	bool from = !c->pattern && !c->snapshot && watched(c->src), to = watched(c->dst), both = from && to && mem_device(c->src) >= 0;
+	unsigned char *init = both ? must(malloc(c->bytes + 1)) : NULL;
+	if (both)
 		check_init_get(c->src, c->bytes, init);
 	if (from)
 		check_take(n, c->src, c->bytes);
 	if (to)
 		check_range(n, c->dst, c->bytes, true);
-	if (init)
+	if (both && mem_device(c->dst) >= 0)
 		check_init_put(c->dst, c->bytes, init);
 	free(init);
+}
+
+/* ---- the host beside a copy from or to pinned memory ---- */
+
+static uint64_t hash(const char *p, size_t n)
+{
+	uint64_t h = 0xcbf29ce484222325;
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ (unsigned char)p[i]) * 0x100000001b3;
+	return h;
+}
+
+static bool copy_run(struct node *n);
+
+static bool overlap(const char *p, size_t n, const char *q, size_t m)
+{
+	return p < q + m && q < p + n;
+}
+
+/* May some pending node but self write the range, or with `read` read it? A host function may do anything. */
+static bool in_use(const struct node *self, const char *p, size_t bytes, bool read)
+{
+	for (const struct node *n = pending; n; n = n->after) {
+		if (n == self || !n->work || !n->work->run)
+			continue;
+		const struct copy *c = (const struct copy *)n->work;
+		if (n->work->run != copy_run ? n->work->run == callback_run :
+		    overlap(p, bytes, c->dst, c->bytes) || (read && !c->pattern && overlap(p, bytes, c->src, c->bytes)))
+			return true;
+	}
+	return false;
+}
+
+/* When the copy is asked for: what the host reads of its target before it is there is rubbish; what it reads is remembered. */
+static void copy_enter(struct node *n)
+{
+	const struct copy *c = (const struct copy *)n->work;
+	if (mem_device(c->dst) < 0 && mem_pinned(c->dst, c->bytes) && !in_use(n, c->dst, c->bytes, true))
+		memset(c->dst, 0xff, c->bytes);
+	if (!c->pattern && !c->snapshot && mem_device(c->src) < 0 && mem_pinned(c->src, c->bytes) && !in_use(n, c->src, c->bytes, false)) {
+		uint64_t *h = n->state = must(malloc(sizeof *h));
+		*h = hash(c->src, c->bytes);
+	}
+}
+
+static void check_host(const struct node *n, const struct copy *c)
+{
+	if (n->state && *(const uint64_t *)n->state != hash(c->src, c->bytes))
+		report_first(n->what, "race with the host", "%s: the host has written its source, %zu bytes of pinned memory, before it ran",
+			     n->what, c->bytes);
 }
 
 static bool copy_run(struct node *n)
 {
 	const struct copy *c = (const struct copy *)n->work;
-	if (cfg.check)
+	if (cfg.check) {
+		check_host(n, c);
 		check_bytes(n, c);
+	}
 	if (c->pattern == 1)
 		memset(c->dst, (int)c->value, c->bytes);
 	else if (c->pattern == 4)
@@ -56,6 +114,7 @@ static struct copy *copy_make(void *dst, const void *src, size_t bytes)
 {
 	struct copy *c = (struct copy *)work_make(sizeof *c, copy_run);
 	c->work.drop = copy_drop;
+	c->work.enter = cfg.check ? copy_enter : NULL;
 	c->dst = dst;
 	c->src = src;
 	c->bytes = bytes;

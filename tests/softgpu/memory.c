@@ -13,7 +13,7 @@ static struct allocations {
 	struct allocation *at;      /* by address */
 	int n, cap;
 	size_t used;
-} live[MAX_DEVICES];
+} live[MAX_DEVICES + 1];            /* the last: pinned host memory, after that of the devices */
 static struct pinned {
 	char *at;
 	size_t bytes;
@@ -31,8 +31,8 @@ bool mem_open(void)
 {
 	if (mem_handed)
 		return true;
-	mem_span = device_span() * (size_t)(cfg.devices ? cfg.devices : 1);
-	char *p = mmap(NULL, 2 * mem_span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	mem_span = device_span() * (size_t)cfg.devices;
+	char *p = mmap(NULL, 2 * mem_span + device_span(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		return false;
 	mem_handed = p;
@@ -44,6 +44,18 @@ int mem_device(const void *bytes)
 {
 	size_t at = (size_t)((const char *)bytes - mem_bytes);
 	return at < mem_span ? (int)(at / device_span()) : -1;
+}
+
+size_t mem_watched(void)
+{
+	return mem_span + device_span();
+}
+
+/* Whose allocation it may be: a device's, or that after the last of pinned memory; -1. */
+static int slot_of(const void *bytes)
+{
+	size_t at = (size_t)((const char *)bytes - mem_bytes);
+	return mem_bytes && at < mem_watched() ? (int)(at / device_span()) : -1;
 }
 
 /* The last allocation of a device that starts at or before p; -1. */
@@ -59,7 +71,7 @@ static int find_before(const struct allocations *a, const char *p)
 
 const struct allocation *mem_find(const void *bytes)
 {
-	int d = mem_device(bytes);
+	int d = slot_of(bytes);
 	if (d < 0)
 		return NULL;
 	int i = find_before(&live[d], bytes);
@@ -196,10 +208,11 @@ bool mem_pinned(const void *p, size_t bytes)
 CUresult mem_pin(void **p, size_t bytes, bool ours)
 {
 	if (ours) {
-		*p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (*p == MAP_FAILED)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		memset(*p, 0xff, bytes);
+		CUdeviceptr at;
+		CUresult e = mem_alloc(cfg.devices, &at, bytes);
+		if (e)
+			return e;
+		*p = bytes_of(at);
 	} else if (mem_pinned(*p, bytes)) {
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	}
@@ -217,7 +230,7 @@ CUresult mem_unpin(void *p, bool ours)
 			continue;
 		*at = x->next;
 		if (ours)
-			munmap(x->at, x->bytes);
+			mem_free(cfg.devices, (CUdeviceptr)(mem_handed + (x->at - mem_bytes)));
 		free(x);
 		return CUDA_SUCCESS;
 	}

@@ -137,7 +137,8 @@ struct allocation {
 extern char *mem_handed, *mem_bytes;    /* addresses that programs see, and where the bytes lie */
 extern size_t mem_span;                 /* of all devices */
 bool mem_open(void);
-int mem_device(const void *bytes);      /* whose it is; -1 */
+int mem_device(const void *bytes);      /* whose it is; -1: not a device's */
+size_t mem_watched(void);               /* bytes from mem_bytes on that checked mode watches: those of devices, then pinned ones */
 const struct allocation *mem_find(const void *bytes);        /* NULL: no live allocation holds it */
 const char *mem_near(const void *bytes);                     /* for a report: what lies next to it */
 /* The bytes of a range that a library call was given for device dev. NULL after a report: not all of it is one live

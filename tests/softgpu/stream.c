@@ -312,7 +312,7 @@ struct callback {
 	void *data;
 };
 
-static bool callback_run(struct node *n)
+bool callback_run(struct node *n)
 {
 	const struct callback *c = (const struct callback *)n->work;
 	host_callback(c->fn, c->data);

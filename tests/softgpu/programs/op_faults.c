@@ -167,6 +167,36 @@ static void fill_too_far(void)
 	CHECK(r == (bad ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS));
 }
 
+/* Two copies through one pinned buffer, on two streams. */
+static void through_host(void)
+{
+	CUdeviceptr x = floats(128, value), y = alloc(BYTES);
+	CUstream s = stream(), t = stream();
+	void *p;
+	CU(cuMemAllocHost(&p, BYTES));
+	CU(cuMemcpyDtoHAsync(p, x, BYTES, s));
+	if (!bad)
+		wait_for(t, s);
+	CU(cuMemcpyHtoDAsync(y, p, BYTES, t));
+	CU(cuCtxSynchronize());
+}
+
+/* The host fills a buffer again before the copy from it is done. */
+static void host_writes(void)
+{
+	CUdeviceptr y = alloc(BYTES);
+	CUstream s = stream();
+	void *p;
+	CU(cuMemAllocHost(&p, BYTES));
+	for (int i = 0; i < 3; i++) {
+		memset(p, i, BYTES);
+		CU(cuMemcpyHtoDAsync(y, p, BYTES, s));
+		if (!bad)
+			CU(cuStreamSynchronize(s));
+	}
+	CU(cuStreamSynchronize(s));
+}
+
 static void other_gpu(void)
 {
 	CUdeviceptr x = floats(128, value), y = alloc(BYTES);
@@ -323,6 +353,8 @@ static const struct scenario {
 	{"after-graph", "missing wait", false, after_graph, NULL},
 	{"product", "missing wait", false, product, NULL},
 	{"collective-wait", "missing wait", false, NULL, collective_wait},
+	{"through-host", "missing wait", false, through_host, NULL},
+	{"host-writes", "race with the host", false, host_writes, NULL},
 	{"neighbour", "out of bounds", false, neighbour, NULL},
 	{"read-only", "out of bounds", false, read_only, NULL},
 	{"freed", "out of bounds", false, freed, NULL},
