@@ -18,6 +18,8 @@ KERNEL_CALLS void softgpu_cp_wait(int left);
 KERNEL_CALLS unsigned long long softgpu_atomic(int what, int type, void *p, unsigned long long value, unsigned long long compare);
 KERNEL_CALLS void softgpu_trap(void);
 
+#define HERE (running.at = __builtin_return_address(0))
+
 void *softgpu_shared(void)
 {
 	return shared_memory;
@@ -25,6 +27,7 @@ void *softgpu_shared(void)
 
 void softgpu_trap(void)
 {
+	HERE;
 	report("trap", "%s", where());
 	stop_kernel(CUDA_ERROR_ASSERT);
 }
@@ -68,6 +71,7 @@ static void arrive(int predicate)
 	block.count += predicate != 0;
 	block.all &= predicate != 0;
 	block.any |= predicate != 0;
+	lanes[block.lane].at = running.at;
 	warps[block.lane / WARP].at_block |= 1u << block.lane % WARP;
 	lane_block();
 	if (++block.arrived == block.live)
@@ -77,11 +81,13 @@ static void arrive(int predicate)
 
 void softgpu_syncthreads(void)
 {
+	HERE;
 	arrive(0);
 }
 
 int softgpu_vote(int how, int predicate)
 {
+	HERE;
 	arrive(predicate);
 	return how == 0 ? block.voted_count : how == 1 ? block.voted_all : block.voted_any;
 }
@@ -104,13 +110,17 @@ void lane_done(int lane)
 void say_stuck(void)
 {
 	int at_block = 0, at_warp = 0;
-	for (int w = 0; w < MAX_THREADS / WARP; w++) {
-		at_block += __builtin_popcount(warps[w].at_block);
-		at_warp += __builtin_popcount(warps[w].waiting);
+	const char *block_line = "", *warp_line = "";
+	for (int i = 0; i < MAX_THREADS; i++) {
+		const struct warp *w = &warps[i / WARP];
+		if (w->at_block >> i % WARP & 1 && !at_block++)
+			block_line = line_of(lanes[i].at);
+		if (w->waiting >> i % WARP & 1 && !at_warp++)
+			warp_line = line_of(lanes[i].at);
 	}
-	report("barrier fault", "kernel %s, block %u,%u,%u: %d threads wait at the block's barrier, %d at one of their warp, %d have returned",
-	       running.launch->kernel->name, softgpu_ids.block.x, softgpu_ids.block.y, softgpu_ids.block.z, at_block, at_warp,
-	       block.returned);
+	report("barrier fault", "kernel %s, block %u,%u,%u: %d threads wait at the block's barrier%s, %d at one of their warp%s, %d have "
+	       "returned", running.launch->kernel->name, softgpu_ids.block.x, softgpu_ids.block.y, softgpu_ids.block.z, at_block, block_line,
+	       at_warp, warp_line, block.returned);
 }
 
 /* ---- barriers of a warp ---- */
@@ -196,6 +206,7 @@ static void warp_arrive(enum warp_op op, uint32_t mask, int flags)
 		fault("lane %d is not in the mask 0x%08x of its warp's barrier", lane, mask);
 	if (mask & ~w->live)
 		fault("a warp's barrier with mask 0x%08x: lanes 0x%08x have returned or do not exist", mask, mask & ~w->live);
+	l[lane].at = running.at;
 	l[lane].mask = mask;
 	l[lane].op = op;
 	l[lane].flags = flags;
@@ -220,11 +231,13 @@ static void warp_arrive(enum warp_op op, uint32_t mask, int flags)
 
 void softgpu_syncwarp(unsigned mask)
 {
+	HERE;
 	warp_arrive(WARP_SYNC, mask, 0);
 }
 
 unsigned long long softgpu_shuffle(unsigned mask, unsigned long long value, int from)
 {
+	HERE;
 	struct lane *l = &lanes[block.lane];
 	l->value = value;
 	l->from = from;
@@ -234,6 +247,7 @@ unsigned long long softgpu_shuffle(unsigned mask, unsigned long long value, int 
 
 unsigned softgpu_ballot(unsigned mask, int predicate)
 {
+	HERE;
 	struct lane *l = &lanes[block.lane];
 	l->value = predicate != 0;
 	warp_arrive(WARP_BALLOT, mask, 0);
@@ -247,6 +261,7 @@ unsigned softgpu_activemask(void)
 
 void softgpu_mma(float *d, const unsigned *a, const unsigned *b)
 {
+	HERE;
 	struct lane *l = &lanes[block.lane];
 	l->out = d;
 	l->in[0] = a;
@@ -256,6 +271,7 @@ void softgpu_mma(float *d, const unsigned *a, const unsigned *b)
 
 void softgpu_ldmatrix(unsigned *r, const void *row, int n, int trans)
 {
+	HERE;
 	struct lane *l = &lanes[block.lane];
 	if (block.lane % WARP < 8 * n) {
 		if ((uint64_t)row % 16)
@@ -276,6 +292,7 @@ void softgpu_ldmatrix(unsigned *r, const void *row, int n, int trans)
 
 void softgpu_cp_async(void *shared, const void *global, int on)
 {
+	HERE;
 	struct lane *l = &lanes[block.lane];
 	if ((size_t)((const char *)shared - shared_memory) + 16 > running.shared || (on && mem_device(global) < 0)) {
 		report("out of bounds", "%s: cp.async not from device to shared memory", where());
@@ -307,6 +324,7 @@ void softgpu_cp_commit(void)
 
 void softgpu_cp_wait(int left)
 {
+	HERE;
 	struct lane *l = &lanes[block.lane];
 	int kept = 0;
 	for (int i = 0; i < l->nasync; i++) {
@@ -343,6 +361,7 @@ void softgpu_cp_wait(int left)
 
 unsigned long long softgpu_atomic(int what, int type, void *p, unsigned long long value, unsigned long long compare)
 {
+	HERE;
 	static const unsigned char sizes[] = {4, 4, 8, 4, 8};
 	unsigned long long before = 0;
 	if (cfg.check)

@@ -195,8 +195,8 @@ void stop_kernel(CUresult error)
 
 const char *where(void)
 {
-	return text("kernel %s, block %u,%u,%u, thread %u,%u,%u", running.launch->kernel->name, softgpu_ids.block.x, softgpu_ids.block.y,
-		    softgpu_ids.block.z, softgpu_ids.thread.x, softgpu_ids.thread.y, softgpu_ids.thread.z);
+	return text("kernel %s%s, block %u,%u,%u, thread %u,%u,%u", running.launch->kernel->name, line_of(running.at), softgpu_ids.block.x,
+		    softgpu_ids.block.y, softgpu_ids.block.z, softgpu_ids.thread.x, softgpu_ids.thread.y, softgpu_ids.thread.z);
 }
 
 static void start_block(int threads)

@@ -123,7 +123,7 @@ static void say_race(const struct now *w, const void *p, const struct access *a,
 	bool same = a->epoch >= w->launch;
 	const char *kind_name = a->landing ? "asynchronous copy" : same ? "race" : "missing wait";
 	const char *other = same ? "itself" : op_of(a->epoch)->what;
-	report_first(text("%s / %s", w->what, other), kind_name, "%s %s %s, which %s %s, without %s between", me(w), does, place(p), who(a, w),
+	REPORT_FIRST(text("%s / %s", w->what, other), kind_name, "%s %s %s, which %s %s, without %s between", me(w), does, place(p), who(a, w),
 		     a->landing ? "copies to asynchronously" : first_wrote ? "wrote" : "read",
 		     a->landing ? "its cp.async waited for" : same ? "a barrier" : "a wait or an event");
 }
@@ -195,7 +195,7 @@ static void touch_all(const struct now *w, const char *p, size_t len, enum kind 
 			c->init |= (uint8_t)bytes;
 	}
 	if (never)
-		report_first(w->what, "uninitialised", "%s reads %s, which nothing has written", me(w), place(never_at));
+		REPORT_FIRST(w->what, "uninitialised", "%s reads %s, which nothing has written", me(w), place(never_at));
 }
 
 static void touch_device(const struct now *w, const void *p, size_t len, enum kind kind)
@@ -242,7 +242,7 @@ void check_forget(const void *bytes, size_t len)
 
 _Noreturn static void bad_address(const char *kind, const void *p, size_t len, bool write, const char *why)
 {
-	report_first(running.node->what, kind, "%s %s %zu bytes %s", where(), write ? "writes" : "reads", len, why);
+	REPORT_FIRST(running.node->what, kind, "%s %s %zu bytes %s", where(), write ? "writes" : "reads", len, why);
 	(void)p;
 	stop_kernel(CUDA_ERROR_ILLEGAL_ADDRESS);
 }
@@ -315,21 +315,22 @@ static void hook(const char *p, size_t len, bool write, bool aligned)
 	if (!running.node || (p >= stacks_from && p < stacks_to))
 		return;
 	if (aligned && (uint64_t)p % len && (mem_device(p) >= 0 || (size_t)(p - shared_memory) < SHARED_LIMIT)) {
-		report_first(running.node->what, "misaligned", "%s %s %zu bytes at once, %s", where(), write ? "writes" : "reads", len, place(p));
+		REPORT_FIRST(running.node->what, "misaligned", "%s %s %zu bytes at once, %s", where(), write ? "writes" : "reads", len, place(p));
 		stop_kernel(CUDA_ERROR_MISALIGNED_ADDRESS);
 	}
 	access_by_thread(p, len, write ? WRITE : READ);
 }
 
+#define HERE (running.at = __builtin_return_address(0))
 #define HOOKS(N) \
 	HOOK __tsan_read##N(const void *p); \
 	HOOK __tsan_write##N(const void *p); \
 	HOOK __tsan_unaligned_read##N(const void *p); \
 	HOOK __tsan_unaligned_write##N(const void *p); \
-	HOOK __tsan_read##N(const void *p) { hook(p, N, false, true); } \
-	HOOK __tsan_write##N(const void *p) { hook(p, N, true, true); } \
-	HOOK __tsan_unaligned_read##N(const void *p) { hook(p, N, false, false); } \
-	HOOK __tsan_unaligned_write##N(const void *p) { hook(p, N, true, false); }
+	HOOK __tsan_read##N(const void *p) { HERE; hook(p, N, false, true); } \
+	HOOK __tsan_write##N(const void *p) { HERE; hook(p, N, true, true); } \
+	HOOK __tsan_unaligned_read##N(const void *p) { HERE; hook(p, N, false, false); } \
+	HOOK __tsan_unaligned_write##N(const void *p) { HERE; hook(p, N, true, false); }
 HOOKS(1)
 HOOKS(2)
 HOOKS(4)
@@ -341,6 +342,6 @@ HOOK __tsan_read_range(const void *p, size_t len);
 HOOK __tsan_write_range(const void *p, size_t len);
 HOOK __tsan_vptr_update(void **p, void *v);
 HOOK __tsan_init(void) {}
-HOOK __tsan_read_range(const void *p, size_t len) { hook(p, len, false, false); }
-HOOK __tsan_write_range(const void *p, size_t len) { hook(p, len, true, false); }
+HOOK __tsan_read_range(const void *p, size_t len) { HERE; hook(p, len, false, false); }
+HOOK __tsan_write_range(const void *p, size_t len) { HERE; hook(p, len, true, false); }
 HOOK __tsan_vptr_update(void **p, void *v) { (void)p; (void)v; }

@@ -89,7 +89,7 @@ static void copy_enter(struct node *n)
 static void check_host(const struct node *n, const struct copy *c)
 {
 	if (n->state && *(const uint64_t *)n->state != hash(c->src, c->bytes))
-		report_first(n->what, "race with the host", "%s: the host has written its source, %zu bytes of pinned memory, before it ran",
+		REPORT_FIRST(n->what, "race with the host", "%s: the host has written its source, %zu bytes of pinned memory, before it ran",
 			     n->what, c->bytes);
 }
 

@@ -23,6 +23,7 @@ struct lane {
 	void *sp;
 	int stack;
 	bool started, done;
+	const void *at;             /* code that called the barrier */
 	/* at a barrier of its warp: with whom, for what, with what */
 	uint32_t mask;
 	enum warp_op op;

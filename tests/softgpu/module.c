@@ -75,6 +75,24 @@ static void library_unref(struct library *l)
 	free(l);
 }
 
+const char *line_of(const void *code)
+{
+	Dl_info info;
+	int fd;
+	if (!code || !dladdr(code, &info) || sscanf(info.dli_fname, "/proc/self/fd/%d", &fd) != 1)
+		return "";
+	size_t at = (size_t)((const char *)code - (const char *)info.dli_fbase) - 1;    /* within the call */
+	FILE *f = popen(text("addr2line -i -s -e /proc/%d/fd/%d 0x%zx 2>/dev/null", (int)getpid(), fd, at), "r");
+	char line[300] = "";
+	const char *found = "";
+	while (f && !*found && fgets(line, sizeof line, f))     /* innermost first; shim.h, a.cc to the compiler, is not the source */
+		if (strncmp(line, "shim.h", 6) && strncmp(line, "a.cc", 4) && line[0] != '?')
+			found = text(" at %.*s", (int)strcspn(line, " \n"), line);
+	if (f)
+		pclose(f);
+	return found;
+}
+
 /* One copy in memory, however many devices load it: kernels have no state. NULL: it cannot be loaded. */
 static struct library *library_of(const struct image *im)
 {

@@ -193,7 +193,7 @@ static const char *machine(void)
 
 static const char *const common[] = {"-std=c++17", "-w", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-gnu-unique", "-fno-strict-aliasing", NULL};
 /* Both at the level of $SOFTGPU_OPT: a plan's kernels compile in half the time of -O2 with g, and tests run them once. */
-static const char *const checked[] = {"-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-fno-tree-sra",
+static const char *const checked[] = {"-g1", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-fno-tree-sra",
 				      "-fno-ipa-sra", NULL};
 static const char *const unchecked[] = {NULL};
 

@@ -118,22 +118,32 @@ char *text(const char *fmt, ...)
 	return s;
 }
 
-/* Is this the first fault of its key? */
-static bool is_new(const char *key)
+bool report_again(const char *kind, const char *key)
 {
 	enum { MOST = 50 };
 	static const char *said[MOST];
 	static int n;
+	const char *k = text("%s: %s", kind, key);
 	reports++;
 	for (int i = 0; i < n; i++)
-		if (said[i] == key)
-			return false;
+		if (said[i] == k)
+			return true;
 	if (n == MOST)
-		return false;
-	said[n++] = key;
+		return true;
+	said[n++] = k;
 	if (n == MOST)
 		fprintf(stderr, "softgpu: the last report that is printed:\n");
-	return true;
+	return false;
+}
+
+void report_print(const char *kind, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	fprintf(stderr, "softgpu: %s: ", kind);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+	va_end(ap);
 }
 
 void report(const char *kind, const char *fmt, ...)
@@ -143,19 +153,8 @@ void report(const char *kind, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(buf, sizeof buf, fmt, ap);
 	va_end(ap);
-	if (is_new(text("%s: %s", kind, buf)))
-		fprintf(stderr, "softgpu: %s: %s\n", kind, buf);
-}
-
-void report_first(const char *key, const char *kind, const char *fmt, ...)
-{
-	char buf[4096];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(buf, sizeof buf, fmt, ap);
-	va_end(ap);
-	if (is_new(text("%s: %s", kind, key)))
-		fprintf(stderr, "softgpu: %s: %s\n", kind, buf);
+	if (!report_again(kind, buf))
+		report_print(kind, "%s", buf);
 }
 
 /* For tests of the software GPU itself: reports until now, and the number is set back. */

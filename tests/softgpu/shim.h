@@ -41,8 +41,8 @@ struct dim3 {
 	struct __attribute__((aligned(n2))) N##2 { T x, y; }; \
 	struct N##3 { T x, y, z; }; \
 	struct __attribute__((aligned(n4))) N##4 { T x, y, z, w; }; \
-	static inline N##2 make_##N##2(T x, T y) { return N##2{x, y}; } \
-	static inline N##4 make_##N##4(T x, T y, T z, T w) { return N##4{x, y, z, w}; }
+	static __forceinline__ N##2 make_##N##2(T x, T y) { return N##2{x, y}; } \
+	static __forceinline__ N##4 make_##N##4(T x, T y, T z, T w) { return N##4{x, y, z, w}; }
 SOFTGPU_VECTOR(char, char, 1, 2, 4)
 SOFTGPU_VECTOR(unsigned char, uchar, 1, 2, 4)
 SOFTGPU_VECTOR(short, short, 2, 4, 8)
@@ -51,8 +51,8 @@ SOFTGPU_VECTOR(int, int, 4, 8, 16)
 SOFTGPU_VECTOR(float, float, 4, 8, 16)
 struct __attribute__((aligned(8))) uint2 { unsigned x, y; };
 struct __attribute__((aligned(16))) uint4 { unsigned x, y, z, w; };
-static inline uint2 make_uint2(unsigned x, unsigned y) { return uint2{x, y}; }
-static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return uint4{x, y, z, w}; }
+static __forceinline__ uint2 make_uint2(unsigned x, unsigned y) { return uint2{x, y}; }
+static __forceinline__ uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return uint4{x, y, z, w}; }
 struct __attribute__((aligned(16))) double2 { double x, y; };
 struct __attribute__((aligned(16))) longlong2 { long long x, y; };
 struct __attribute__((aligned(16))) ulonglong2 { unsigned long long x, y; };
@@ -84,20 +84,20 @@ void softgpu_trap(void);
 
 #define PTC_DYN_SHARED(type, name) type *name = (type *)softgpu_shared()
 
-static inline void __syncthreads() { softgpu_syncthreads(); }
-static inline int __syncthreads_count(int p) { return softgpu_vote(0, p); }
-static inline int __syncthreads_and(int p) { return softgpu_vote(1, p); }
-static inline int __syncthreads_or(int p) { return softgpu_vote(2, p); }
-static inline void __syncwarp(unsigned mask = 0xffffffff) { softgpu_syncwarp(mask); }
-static inline void __threadfence() {}
-static inline void __threadfence_block() {}
-static inline void __trap() { softgpu_trap(); }
-static inline unsigned __activemask() { return softgpu_activemask(); }
-static inline unsigned __ballot_sync(unsigned mask, int p) { return softgpu_ballot(mask, p); }
-static inline int __any_sync(unsigned mask, int p) { return softgpu_ballot(mask, p) != 0; }
-static inline int __all_sync(unsigned mask, int p) { return softgpu_ballot(mask, !p) == 0; }
+static __forceinline__ void __syncthreads() { softgpu_syncthreads(); }
+static __forceinline__ int __syncthreads_count(int p) { return softgpu_vote(0, p); }
+static __forceinline__ int __syncthreads_and(int p) { return softgpu_vote(1, p); }
+static __forceinline__ int __syncthreads_or(int p) { return softgpu_vote(2, p); }
+static __forceinline__ void __syncwarp(unsigned mask = 0xffffffff) { softgpu_syncwarp(mask); }
+static __forceinline__ void __threadfence() {}
+static __forceinline__ void __threadfence_block() {}
+static __forceinline__ void __trap() { softgpu_trap(); }
+static __forceinline__ unsigned __activemask() { return softgpu_activemask(); }
+static __forceinline__ unsigned __ballot_sync(unsigned mask, int p) { return softgpu_ballot(mask, p); }
+static __forceinline__ int __any_sync(unsigned mask, int p) { return softgpu_ballot(mask, p) != 0; }
+static __forceinline__ int __all_sync(unsigned mask, int p) { return softgpu_ballot(mask, !p) == 0; }
 
-template <class T> static inline T softgpu_exchange(unsigned mask, T value, int from)
+template <class T> static __forceinline__ T softgpu_exchange(unsigned mask, T value, int from)
 {
 	static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
 	unsigned long long bits = 0;
@@ -107,28 +107,28 @@ template <class T> static inline T softgpu_exchange(unsigned mask, T value, int 
 	return value;
 }
 #define SOFTGPU_LANE (int)((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) & 31)
-template <class T> static inline T __shfl_sync(unsigned mask, T v, int from, int width = 32)
+template <class T> static __forceinline__ T __shfl_sync(unsigned mask, T v, int from, int width = 32)
 {
 	return softgpu_exchange(mask, v, (SOFTGPU_LANE & ~(width - 1)) | (from & (width - 1)));
 }
-template <class T> static inline T __shfl_xor_sync(unsigned mask, T v, int with, int width = 32)
+template <class T> static __forceinline__ T __shfl_xor_sync(unsigned mask, T v, int with, int width = 32)
 {
 	int lane = SOFTGPU_LANE, from = lane ^ with;
 	return softgpu_exchange(mask, v, from >= ((lane + width) & ~(width - 1)) ? lane : from);
 }
-template <class T> static inline T __shfl_down_sync(unsigned mask, T v, unsigned by, int width = 32)
+template <class T> static __forceinline__ T __shfl_down_sync(unsigned mask, T v, unsigned by, int width = 32)
 {
 	int lane = SOFTGPU_LANE;
 	return softgpu_exchange(mask, v, (lane & (width - 1)) + (int)by >= width ? lane : lane + (int)by);
 }
-template <class T> static inline T __shfl_up_sync(unsigned mask, T v, unsigned by, int width = 32)
+template <class T> static __forceinline__ T __shfl_up_sync(unsigned mask, T v, unsigned by, int width = 32)
 {
 	int lane = SOFTGPU_LANE;
 	return softgpu_exchange(mask, v, (lane & (width - 1)) < (int)by ? lane : lane - (int)by);
 }
 
 #define SOFTGPU_ATOMIC(T, type) \
-	static inline T softgpu_atom(int what, T *p, T v, T c) { \
+	static __forceinline__ T softgpu_atom(int what, T *p, T v, T c) { \
 		unsigned long long a = 0, b = 0; \
 		__builtin_memcpy(&a, &v, sizeof v); \
 		__builtin_memcpy(&b, &c, sizeof c); \
@@ -136,15 +136,15 @@ template <class T> static inline T __shfl_up_sync(unsigned mask, T v, unsigned b
 		__builtin_memcpy(&v, &a, sizeof v); \
 		return v; \
 	} \
-	static inline T atomicAdd(T *p, T v) { return softgpu_atom(0, p, v, v); } \
-	static inline T atomicExch(T *p, T v) { return softgpu_atom(5, p, v, v); }
+	static __forceinline__ T atomicAdd(T *p, T v) { return softgpu_atom(0, p, v, v); } \
+	static __forceinline__ T atomicExch(T *p, T v) { return softgpu_atom(5, p, v, v); }
 #define SOFTGPU_ATOMIC_INT(T) \
-	static inline T atomicMax(T *p, T v) { return softgpu_atom(1, p, v, v); } \
-	static inline T atomicMin(T *p, T v) { return softgpu_atom(2, p, v, v); } \
-	static inline T atomicAnd(T *p, T v) { return softgpu_atom(3, p, v, v); } \
-	static inline T atomicOr(T *p, T v) { return softgpu_atom(4, p, v, v); } \
-	static inline T atomicXor(T *p, T v) { return softgpu_atom(7, p, v, v); } \
-	static inline T atomicCAS(T *p, T compare, T v) { return softgpu_atom(6, p, v, compare); }
+	static __forceinline__ T atomicMax(T *p, T v) { return softgpu_atom(1, p, v, v); } \
+	static __forceinline__ T atomicMin(T *p, T v) { return softgpu_atom(2, p, v, v); } \
+	static __forceinline__ T atomicAnd(T *p, T v) { return softgpu_atom(3, p, v, v); } \
+	static __forceinline__ T atomicOr(T *p, T v) { return softgpu_atom(4, p, v, v); } \
+	static __forceinline__ T atomicXor(T *p, T v) { return softgpu_atom(7, p, v, v); } \
+	static __forceinline__ T atomicCAS(T *p, T compare, T v) { return softgpu_atom(6, p, v, compare); }
 SOFTGPU_ATOMIC(int, 0)
 SOFTGPU_ATOMIC(unsigned, 1)
 SOFTGPU_ATOMIC(unsigned long long, 2)
@@ -154,78 +154,78 @@ SOFTGPU_ATOMIC_INT(int)
 SOFTGPU_ATOMIC_INT(unsigned)
 SOFTGPU_ATOMIC_INT(unsigned long long)
 
-static inline unsigned __float_as_uint(float f) { unsigned u; __builtin_memcpy(&u, &f, 4); return u; }
-static inline int __float_as_int(float f) { int u; __builtin_memcpy(&u, &f, 4); return u; }
-static inline float __uint_as_float(unsigned u) { float f; __builtin_memcpy(&f, &u, 4); return f; }
-static inline float __int_as_float(int u) { float f; __builtin_memcpy(&f, &u, 4); return f; }
-static inline long long __double_as_longlong(double f) { long long u; __builtin_memcpy(&u, &f, 8); return u; }
-static inline double __longlong_as_double(long long u) { double f; __builtin_memcpy(&f, &u, 8); return f; }
-static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static __forceinline__ unsigned __float_as_uint(float f) { unsigned u; __builtin_memcpy(&u, &f, 4); return u; }
+static __forceinline__ int __float_as_int(float f) { int u; __builtin_memcpy(&u, &f, 4); return u; }
+static __forceinline__ float __uint_as_float(unsigned u) { float f; __builtin_memcpy(&f, &u, 4); return f; }
+static __forceinline__ float __int_as_float(int u) { float f; __builtin_memcpy(&f, &u, 4); return f; }
+static __forceinline__ long long __double_as_longlong(double f) { long long u; __builtin_memcpy(&u, &f, 8); return u; }
+static __forceinline__ double __longlong_as_double(long long u) { double f; __builtin_memcpy(&f, &u, 8); return f; }
+static __forceinline__ float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 #define __expf(x) expf(x)           /* declared by math.h as well */
 #define __logf(x) logf(x)
-static inline float __frcp_rn(float x) { return 1.0f / x; }
-static inline float __fdividef(float a, float b) { return a / b; }
-static inline float __fdiv_rn(float a, float b) { return a / b; }
-static inline float __fsqrt_rn(float a) { return sqrtf(a); }
-static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-static inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
+static __forceinline__ float __frcp_rn(float x) { return 1.0f / x; }
+static __forceinline__ float __fdividef(float a, float b) { return a / b; }
+static __forceinline__ float __fdiv_rn(float a, float b) { return a / b; }
+static __forceinline__ float __fsqrt_rn(float a) { return sqrtf(a); }
+static __forceinline__ float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static __forceinline__ float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 /* Never contracted with what stands around. */
 static __attribute__((noinline, unused)) float __fadd_rn(float a, float b) { return a + b; }
 static __attribute__((noinline, unused)) float __fsub_rn(float a, float b) { return a - b; }
 static __attribute__((noinline, unused)) float __fmul_rn(float a, float b) { return a * b; }
-static inline int __float2int_rn(float x) { return (int)rintf(x); }
-static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
-static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
+static __forceinline__ int __float2int_rn(float x) { return (int)rintf(x); }
+static __forceinline__ unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+static __forceinline__ unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 {
 	return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
-static inline int __popc(unsigned x) { return __builtin_popcount(x); }
-static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
-static inline int __ffs(int x) { return __builtin_ffs(x); }
-static inline unsigned __brev(unsigned x)
+static __forceinline__ int __popc(unsigned x) { return __builtin_popcount(x); }
+static __forceinline__ int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+static __forceinline__ int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+static __forceinline__ int __ffs(int x) { return __builtin_ffs(x); }
+static __forceinline__ unsigned __brev(unsigned x)
 {
 	unsigned r = 0;
 	for (int i = 0; i < 32; i++)
 		r |= (x >> i & 1u) << (31 - i);
 	return r;
 }
-template <class T> static inline T __ldg(const T *p) { return *p; }
-template <class T> static inline T __ldcs(const T *p) { return *p; }
-template <class T> static inline void __stcs(T *p, T v) { *p = v; }
-static inline size_t __cvta_generic_to_shared(const void *p) { return (size_t)p; }
-static inline void __nanosleep(unsigned) {}
+template <class T> static __forceinline__ T __ldg(const T *p) { return *p; }
+template <class T> static __forceinline__ T __ldcs(const T *p) { return *p; }
+template <class T> static __forceinline__ void __stcs(T *p, T v) { *p = v; }
+static __forceinline__ size_t __cvta_generic_to_shared(const void *p) { return (size_t)p; }
+static __forceinline__ void __nanosleep(unsigned) {}
 #define SOFTGPU_MINMAX(T) \
-	static inline T min(T a, T b) { return b < a ? b : a; } \
-	static inline T max(T a, T b) { return a < b ? b : a; }
+	static __forceinline__ T min(T a, T b) { return b < a ? b : a; } \
+	static __forceinline__ T max(T a, T b) { return a < b ? b : a; }
 SOFTGPU_MINMAX(int)
 SOFTGPU_MINMAX(unsigned)
 SOFTGPU_MINMAX(long)
 SOFTGPU_MINMAX(unsigned long)
 SOFTGPU_MINMAX(long long)
 SOFTGPU_MINMAX(unsigned long long)
-static inline float min(float a, float b) { return fminf(a, b); }
-static inline float max(float a, float b) { return fmaxf(a, b); }
+static __forceinline__ float min(float a, float b) { return fminf(a, b); }
+static __forceinline__ float max(float a, float b) { return fmaxf(a, b); }
 
-static inline float ptc_bf16_to_float(unsigned short x) { return __uint_as_float((unsigned)x << 16); }
-static inline unsigned short ptc_float_to_bf16(float f)
+static __forceinline__ float ptc_bf16_to_float(unsigned short x) { return __uint_as_float((unsigned)x << 16); }
+static __forceinline__ unsigned short ptc_float_to_bf16(float f)
 {
 	unsigned u = __float_as_uint(f);
 	return f != f ? 0x7fff : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
-static inline unsigned ptc_float2_to_bf16x2(float low, float high)
+static __forceinline__ unsigned ptc_float2_to_bf16x2(float low, float high)
 {
 	return ptc_float_to_bf16(low) | (unsigned)ptc_float_to_bf16(high) << 16;
 }
-static inline void ptc_mma_bf16_16816(float *d, const unsigned *a, const unsigned *b) { softgpu_mma(d, a, b); }
-static inline void ptc_ldmatrix_x4(unsigned *r, const void *row) { softgpu_ldmatrix(r, row, 4, 0); }
-static inline void ptc_ldmatrix_x4_trans(unsigned *r, const void *row) { softgpu_ldmatrix(r, row, 4, 1); }
-static inline void ptc_ldmatrix_x2(unsigned *r, const void *row) { softgpu_ldmatrix(r, row, 2, 0); }
-static inline void ptc_ldmatrix_x2_trans(unsigned *r, const void *row) { softgpu_ldmatrix(r, row, 2, 1); }
-static inline void ptc_cp_async16(void *shared, const void *global) { softgpu_cp_async(shared, global, 1); }
-static inline void ptc_cp_async16_if(void *shared, const void *global, bool on) { softgpu_cp_async(shared, global, on); }
-static inline void ptc_cp_commit() { softgpu_cp_commit(); }
-template <int N> static inline void ptc_cp_wait() { softgpu_cp_wait(N); }
+static __forceinline__ void ptc_mma_bf16_16816(float *d, const unsigned *a, const unsigned *b) { softgpu_mma(d, a, b); }
+static __forceinline__ void ptc_ldmatrix_x4(unsigned *r, const void *row) { softgpu_ldmatrix(r, row, 4, 0); }
+static __forceinline__ void ptc_ldmatrix_x4_trans(unsigned *r, const void *row) { softgpu_ldmatrix(r, row, 4, 1); }
+static __forceinline__ void ptc_ldmatrix_x2(unsigned *r, const void *row) { softgpu_ldmatrix(r, row, 2, 0); }
+static __forceinline__ void ptc_ldmatrix_x2_trans(unsigned *r, const void *row) { softgpu_ldmatrix(r, row, 2, 1); }
+static __forceinline__ void ptc_cp_async16(void *shared, const void *global) { softgpu_cp_async(shared, global, 1); }
+static __forceinline__ void ptc_cp_async16_if(void *shared, const void *global, bool on) { softgpu_cp_async(shared, global, on); }
+static __forceinline__ void ptc_cp_commit() { softgpu_cp_commit(); }
+template <int N> static __forceinline__ void ptc_cp_wait() { softgpu_cp_wait(N); }
 
 /* Calls a kernel with arguments given by address; a module's table of kernels. */
 struct softgpu_kernel {

@@ -31,7 +31,10 @@ void config_read(void);                                     /* once; stops the p
 /* A fault of the program under test. Repeats of a text are counted, not printed; when the program ends well in spite of a
  * report, its exit status is 66. */
 void report(const char *kind, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void report_first(const char *key, const char *kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));   /* once a key */
+/* The same in two steps, for what is costly to say: counts it; was one of this kind and key printed? */
+bool report_again(const char *kind, const char *key);
+void report_print(const char *kind, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define REPORT_FIRST(key, kind, ...) (report_again(kind, key) ? (void)0 : report_print(kind, __VA_ARGS__))
 void *must(void *p);                                        /* stops the program when memory is out */
 char *text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));      /* kept for ever, equal texts once */
 uint64_t random_next(uint64_t *state);
@@ -241,11 +244,13 @@ struct running {
 	unsigned thread;            /* number in its block */
 	unsigned warp_sync;         /* of its warp, counted from the block's start */
 	unsigned shared;            /* bytes */
+	const void *at;             /* the kernel's code that called here last */
 };
 extern struct running running;
 extern char *shared_memory;         /* of the block that runs */
 _Noreturn void stop_kernel(CUresult error);                 /* from one of its threads */
-const char *where(void);            /* "kernel k, block (..), thread (..)" */
+const char *where(void);            /* "kernel k at file:line, block ..., thread ..." */
+const char *line_of(const void *code);      /* " at file:line" of a kernel's source; "" */
 
 /* -- check.c -- */
 void check_open(void);
