@@ -1,8 +1,8 @@
 /* runtime/cuda/meet.c - the table of meet.h: in memory; with several processes, served by that of rank 0 over TCP.
  *
  * Frames in both directions are a header and bytes. A rank asks, the server answers at once or, where a key is not there yet,
- * after a moment with "not yet", so that a connection is never held for long. Each rank gives a sign of life; a connection
- * that ends without a goodbye, or is silent, breaks the table, and every answer from then on says who it was. */
+ * after a moment with "not yet", so that a connection is never held for long. A thread of each rank gives signs of life; a
+ * connection that ends without a goodbye, or is silent, breaks the table, and every answer from then on says who it was. */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -39,7 +39,7 @@ struct guest {
 	struct meet *m;
 	int fd, rank; /* rank -1: has not said */
 	double seen;
-	bool gone;
+	bool gone, told; /* told: that the table is broken */
 	pthread_t thread;
 	struct guest *next;
 };
@@ -59,6 +59,8 @@ struct meet {
 	int here;              /* ranks that have said hello, with its own */
 	/* a client */
 	int fd;
+	pthread_t beats;
+	bool living;
 };
 
 static bool say(char *why, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -211,7 +213,15 @@ static const struct entry *await(struct meet *m, const char *key, double seconds
 
 static bool answer(struct guest *g, enum message_kind kind, const void *x, size_t n)
 {
-	return send_frame(g->m, g->fd, kind, "", x, n);
+	bool ok = send_frame(g->m, g->fd, kind, "", x, n);
+
+	if (kind == NO) {
+		pthread_mutex_lock(&g->m->lock);
+		g->told = true;
+		pthread_cond_broadcast(&g->m->changed);
+		pthread_mutex_unlock(&g->m->lock);
+	}
+	return ok;
 }
 
 /* false: the connection ends. */
@@ -295,6 +305,7 @@ static void part_with(struct guest *g, bool said)
 
 	pthread_mutex_lock(&m->lock);
 	g->gone = true;
+	pthread_cond_broadcast(&m->changed);
 	if (!said && g->rank > 0 && !m->closing) {
 		say(why, seconds_now() - g->seen > m->at.silence ? "rank %d is lost: no sign of life for %.0f s" : "rank %d has left", g->rank,
 		    seconds_now() - g->seen);
@@ -425,6 +436,24 @@ static bool tell(struct meet *m, enum message_kind kind, const char *key, const 
 	return ok;
 }
 
+/* Signs of life, several in the time after which a silent rank is lost; they bring the news of a broken table too. */
+static void *live(void *arg)
+{
+	struct meet *m = arg;
+	char why[MEET_TEXT];
+	struct frame f;
+	void *y;
+
+	pthread_mutex_lock(&m->lock);
+	while (!m->closing && !m->broken) {
+		wait_change(m, m->at.silence / 8 < 1 ? m->at.silence / 8 : 1);
+		if (!m->closing && !m->broken && ask(m, BEAT, "", NULL, 0, &f, &y, why))
+			free(y);
+	}
+	pthread_mutex_unlock(&m->lock);
+	return NULL;
+}
+
 /* Rank 0 may start later. */
 static bool join(struct meet *m, char *why)
 {
@@ -435,7 +464,10 @@ static bool join(struct meet *m, char *why)
 			return false;
 		nanosleep(&(struct timespec){ 0, 100000000 }, NULL);
 	}
-	return tell(m, HELLO, "", NULL, 0, why);
+	if (!tell(m, HELLO, "", NULL, 0, why))
+		return false;
+	m->living = pthread_create(&m->beats, NULL, live, m) == 0;
+	return m->living || say(why, "the thread that gives signs of life can't be made");
 }
 
 /* -- open and close -- */
@@ -511,10 +543,27 @@ struct meet *meet_open(const struct meet_place *p, char *why)
 	}
 	m->at = *p;
 	m->listener = m->fd = -1;
-	if (p->world < 2 || (p->rank ? join(m, why) && meet_get(m, "all are here", NULL, 0, why) : serve_all(m, why)))
+	if (p->world < 2 || (p->rank ? join(m, why) && meet_get(m, "all are here", NULL, 0, why) : serve_all(m, why))) {
+		*why = 0; /* rank 0 may have been late */
 		return m;
+	}
 	meet_close(m);
 	return NULL;
+}
+
+/* Before the table goes, why it is broken is told to all who still ask, as they do with each sign of life. */
+static void tell_all(struct meet *m)
+{
+	double end = seconds_now() + (m->at.silence / 4 > 3 ? m->at.silence / 4 : 3);
+	bool left = m->broken;
+
+	while (left && seconds_now() < end) {
+		left = false;
+		for (const struct guest *g = m->guests; g; g = g->next)
+			left |= g->rank > 0 && !g->gone && !g->told;
+		if (left)
+			wait_change(m, .05);
+	}
 }
 
 static void close_guests(struct meet *m)
@@ -532,13 +581,17 @@ void meet_close(struct meet *m)
 {
 	if (!m)
 		return;
+	pthread_mutex_lock(&m->lock);
+	tell_all(m);
+	m->closing = true;
+	pthread_cond_broadcast(&m->changed);
+	pthread_mutex_unlock(&m->lock);
+	if (m->living)
+		pthread_join(m->beats, NULL);
 	if (m->fd >= 0) {
 		send_frame(m, m->fd, BYE, "", NULL, 0);
 		close(m->fd);
 	}
-	pthread_mutex_lock(&m->lock);
-	m->closing = true;
-	pthread_mutex_unlock(&m->lock);
 	if (m->listener >= 0)
 		shutdown(m->listener, SHUT_RDWR);
 	if (m->serves)
@@ -615,10 +668,8 @@ bool meet_get(struct meet *m, const char *key, void *x, size_t n, char *why)
 	return ok;
 }
 
-bool meet_beat(struct meet *m, char *why)
+bool meet_ok(struct meet *m, char *why)
 {
-	if (is_client(m))
-		return tell(m, BEAT, "", NULL, 0, why);
 	pthread_mutex_lock(&m->lock);
 	bool ok = !m->broken || say(why, "%s", m->why);
 
@@ -689,7 +740,7 @@ bool meet_find(struct meet_place *p, char *why)
 {
 	const char *world = getenv("WORLD_SIZE"), *host = getenv("MASTER_ADDR");
 
-	*p = (struct meet_place){ .world = 1, .timeout = 300, .silence = 60 };
+	*p = (struct meet_place){ .world = 1, .timeout = 300, .silence = 20 };
 	if (!world && getenv("SLURM_NTASKS") && getenv("SLURM_PROCID"))
 		return from_slurm(p, why);
 	if (!world)
