@@ -9,6 +9,8 @@
 
 #include "codegen/cuda.h"
 
+static const char *gpu_level = "-O1";
+
 struct gpu {
 	void *lib;
 	void (*run)(void (*)(void **), void **, unsigned, unsigned, unsigned);
@@ -45,8 +47,8 @@ static inline struct gpu gpu_open(const char *text)
 	gpu_put_thunks(f, text);
 	if (fclose(f))
 		abort();
-	snprintf(cmd, sizeof cmd, "%s -std=gnu++17 -O1 -ffp-contract=off -fwrapv -fno-strict-aliasing -w -shared -fPIC -o %s.so %s",
-		 getenv("CXX") ? getenv("CXX") : "g++", base, path);
+	snprintf(cmd, sizeof cmd, "%s -std=gnu++17 %s -ffp-contract=off -fwrapv -fno-strict-aliasing -w -shared -fPIC -o %s.so %s",
+		 getenv("CXX") ? getenv("CXX") : "g++", gpu_level, base, path);
 	if (system(cmd) != 0) {
 		fprintf(stderr, "does not compile: %s\n", path);
 		return g;
