@@ -56,25 +56,6 @@ int64_t trace_number(const struct module *m)
 	return number_block(&m->top, 0);
 }
 
-/* The first of the results that has a name, else of the operands of a collective. */
-static const char *name_of(struct arena *mem, const struct op *op)
-{
-	const char *name = op->code == OP_READ || op->code == OP_WRITE ? op->at.buf : NULL;
-
-	for (uint32_t i = 0; i < op->nout && !name; i++)
-		name = op->out[i]->name;
-	for (uint32_t i = 0; i < op->nin && !name && comm_sends(op->code); i++)
-		name = op->in[i]->name;
-	return name && strncmp(name, "d:", 2) == 0 ? arena_printf(mem, "gradient of %s", name + 2) : name;
-}
-
-const char *op_label_text(struct arena *mem, const struct module *m, const struct op *op)
-{
-	const char *name = name_of(mem, op), *what = op->code == OP_REPEAT ? "rows for" : opinfo[op->code].name;
-
-	return arena_printf(mem, "%s %s", what, name ? name : span_text(mem, m->src, op->nout ? op->out[0]->span : op->span));
-}
-
 /* -- JSON -- */
 
 struct writer {

@@ -36,7 +36,7 @@ struct trace {
 
 /* The stream of an op that is shown; -1: none. What it copies is a batch or lies in host memory. */
 int trace_stream(const struct module *m, const struct op *op);
-/* "einsum layers.mlp.h", "all_gather wte" */
+/* -- label.c: "einsum logits", "einsum with layers.mlp.wu", "all_gather wte", "kernel gpt.pdsl:12" -- */
 const char *op_label_text(struct arena *mem, const struct module *m, const struct op *op);
 /* Sets op.mark to a number that is the same in every reading of a plan. Returns how many there are. */
 int64_t trace_number(const struct module *m);

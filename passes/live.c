@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "ir/layout.h"
+#include "ir/trace.h"
 #include "passes/memory.h"
 
 const char *const mem_kind_name[NMEM] = { "params", "grads", "optimizer", "activations", "workspace", "comm" };
@@ -99,7 +100,7 @@ static const char *label_of(struct living *l, const struct value *v)
 	v = named(v);
 	if (v->name)
 		return strncmp(v->name, "d:", 2) ? v->name : arena_printf(l->mem, "the gradient of %s", v->name + 2);
-	return arena_printf(l->mem, "the %s of %s", v->def ? opinfo[v->def->code].name : "row", span_text(l->mem, l->m->src, v->span));
+	return v->def ? op_label_text(l->mem, l->m, v->def) : arena_printf(l->mem, "row at %s", span_text(l->mem, l->m->src, v->span));
 }
 
 /* Of what lies in home h at position t: the value made last, by the name of an alias of it if it has none. */
