@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "ir/file.h"
+#include "runtime/backend.h"
 #include "runtime/internal.h"
 
 struct tracer {
@@ -90,6 +91,9 @@ static bool is_shown(const struct rank *r)
 
 bool tracers_open(struct runtime *rt, struct diag *d)
 {
+	if (!streq(rt->backend->name, "cpu"))
+		return diag_error(d, (struct span){ 0 }, "--trace goes by the host's clock, and on %s ops run behind it; use the vendor's profiler",
+				  rt->backend->name);
 	for (int64_t i = 0; i < rt->nrank; i++) {
 		struct rank *r = &rt->rank[i];
 

@@ -55,4 +55,11 @@ TABLE
 # What can't be written is said.
 expect "a folder that is not there" 3 "$PTC" explain $gpt --trace "$TMP/none/x.json" && ok "a folder that is not there"
 expect "no steps" 1 "$PTC" run $gpt --set vocab=256 --data tests/data/text.txt --steps 0 --trace "$TMP/x.json" && ok "no steps"
+if [ -e build/softgpu/libcuda.so.1 ]; then
+	expect "ops that run behind the host's clock" 3 env PTC_CUDA_LIBS="$PWD/build/softgpu" "$PTC" run examples/gpt-mini.pdsl --plan one --set seq=16,layers=1 \
+		--data tests/data/text.txt --steps 1 --backend cuda --trace "$TMP/x.json" &&
+		if grep -q "host's clock" "$TMP/err"; then ok "ops that run behind the host's clock"; else bad "ops that run behind the host's clock" "$TMP/err"; fi
+else
+	skip "ops that run behind the host's clock" "there is no build/softgpu"
+fi
 finish
