@@ -3,7 +3,7 @@
 # it takes, for 30 layouts of two models. Measured is the least of some steps in processor time (cpu_ms), which other
 # programs on the machine hardly touch. BLOCKS=FILE: blocks that were measured before, of that name.
 cd "$(dirname "$0")/.." || exit 1
-ptc=$PWD/${BUILD:-build}/ptc
+ptc=${PTC:-$PWD/${BUILD:-build}/ptc}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' INT TERM
@@ -72,5 +72,5 @@ sort -g -k1,1 "$tmp/all" | awk '{ print NR, $0 }' | sort -g -k3,3 | awk '
 	END {
 		for (i = 1; i <= NR; i++) for (k = i + 1; k <= NR; k++) if (error[k] < error[i]) { t = error[i]; error[i] = error[k]; error[k] = t }
 		printf "    %d layouts: median error %.0f %%, nine in ten below %.0f %%, rank correlation %.2f\n", NR, 100 * error[int((NR + 1) / 2)],
-			100 * error[int(NR * 0.9)], NR > 1 ? 1 - 6 * sum / (NR * (NR * NR - 1)) : 1
+			100 * error[int(NR * 0.9)], (NR > 1 ? 1 - 6 * sum / (NR * (NR * NR - 1)) : 1)
 	}'
