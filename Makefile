@@ -53,7 +53,7 @@ PACKAGES := gcc g++ libc6-dev flex bison libdnnl-dev libjansson-dev libcmocka-de
 FUZZ_PACKAGES := clang libclang-rt-dev
 BROWSER_PACKAGES := chromium
 
-# The software GPU: one library under the names of the driver, NVRTC, cuBLASLt and NCCL, for $$PTC_CUDA_LIBS.
+# The software GPU: one library under the names of the driver, NVRTC, cuBLASLt and NCCL, for $PTC_CUDA_LIBS.
 SOFTGPU := build/softgpu
 SOFTGPU_SRC := $(filter-out tests/softgpu/test_%.c,$(wildcard tests/softgpu/*.c))
 SOFTGPU_LIBS := libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libnccl.so.2

@@ -3,6 +3,7 @@
 #include "tests/softgpu/programs/test.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool bad;
 static const char source[] =
@@ -282,6 +283,19 @@ static void missing(int rank)
 	end(rank);
 }
 
+/* The same, and all poll. */
+static void missing_polled(int rank)
+{
+	SETUP;
+	if (!odd)
+		api.ncclAllReduce(p, p, 64, ncclFloat32, ncclSum, a, s);
+	ncclResult_t error;
+	CUresult r;
+	while ((r = api.cuStreamQuery(s)) == CUDA_ERROR_NOT_READY && !api.ncclCommGetAsyncError(a, &error))
+		usleep(1000);
+	CHECK(r == (bad && !odd ? CUDA_ERROR_LAUNCH_TIMEOUT : CUDA_SUCCESS));
+}
+
 /* Two communicators on one stream, in another order. */
 static void two_comms(int rank)
 {
@@ -366,6 +380,7 @@ static const struct scenario {
 	{"root", "mismatched collective", true, NULL, root},
 	{"transfer-size", "mismatched collective", true, NULL, transfer_size},
 	{"missing", "deadlock", true, NULL, missing},
+	{"missing-polled", "deadlock", true, NULL, missing_polled},
 	{"two-comms", "deadlock", true, NULL, two_comms},
 	{"transfer-cycle", "deadlock", true, NULL, transfer_cycle},
 	{"two-streams", "order of communicators", true, NULL, two_streams},
