@@ -30,11 +30,12 @@ void check_open(void)
 	if (device_cells)
 		return;
 	size_t n = mem_watched() / 4 * sizeof(struct cell), s = SHARED_LIMIT / 4 * sizeof(struct cell);
-	void *p = mmap(NULL, n + s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p == MAP_FAILED)
+	void *p = mmap(NULL, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);     /* opened by check_forget */
+	void *q = mmap(NULL, s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED || q == MAP_FAILED)
 		must(NULL);
 	device_cells = p;
-	shared_cells = (struct cell *)((char *)p + n);
+	shared_cells = q;
 }
 
 /* Who accesses now. */
@@ -234,7 +235,10 @@ void check_init_put(const void *bytes, size_t len, const unsigned char *init)
 void check_forget(const void *bytes, size_t len)
 {
 	/* bytes and len are of whole pages, and so are their cells: dropped, they are zero. */
-	if (device_cells && madvise(&device_cells[((const char *)bytes - mem_bytes) / 4], len / 4 * sizeof(struct cell), MADV_DONTNEED))
+	if (!device_cells)
+		return;
+	struct cell *c = &device_cells[((const char *)bytes - mem_bytes) / 4];
+	if (mprotect(c, len / 4 * sizeof *c, PROT_READ | PROT_WRITE) || madvise(c, len / 4 * sizeof *c, MADV_DONTNEED))
 		must(NULL);
 }
 

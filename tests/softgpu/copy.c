@@ -128,10 +128,20 @@ static void *device_bytes(CUdeviceptr p, size_t bytes, const char *what, const c
 	return mem_range(dev, (const void *)p, bytes, what, which);
 }
 
+/* Pinned memory that ends before the copy does: reported. */
+static bool over_the_end(const void *p, size_t bytes, const char *what)
+{
+	const struct allocation *a = mem_find(p);
+	if (!a || (size_t)((const char *)p - a->at) + bytes <= a->bytes)
+		return false;
+	report("out of bounds", "%s: %zu bytes from byte %zu of pinned memory of %zu", what, bytes, (size_t)((const char *)p - a->at), a->bytes);
+	return true;
+}
+
 static CUresult to_device(CUdeviceptr dst, const void *src, size_t bytes, CUstream s, bool wait)
 {
 	void *to = device_bytes(dst, bytes, "copy to the device", "the destination");
-	if (!to || (!src && bytes))
+	if (!to || (!src && bytes) || over_the_end(src, bytes, "copy to the device"))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (is_handed((uint64_t)src))
 		src = bytes_of((uint64_t)src);
@@ -148,7 +158,7 @@ static CUresult to_device(CUdeviceptr dst, const void *src, size_t bytes, CUstre
 static CUresult to_host(void *dst, CUdeviceptr src, size_t bytes, CUstream s, bool wait)
 {
 	void *from = device_bytes(src, bytes, "copy to the host", "the source");
-	if (!from || (!dst && bytes))
+	if (!from || (!dst && bytes) || over_the_end(dst, bytes, "copy to the host"))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct CUstream_st *st = stream_of(s);
 	CUresult e = stream_add(s, "copy to the host", &copy_make(dst, from, bytes)->work);

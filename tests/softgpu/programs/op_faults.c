@@ -182,6 +182,16 @@ static void through_host(void)
 	CU(cuCtxSynchronize());
 }
 
+static void pinned_end(void)
+{
+	CUdeviceptr x = floats(128, value);
+	void *p;
+	CU(cuMemAllocHost(&p, BYTES));
+	CUresult r = api.cuMemcpyDtoHAsync((char *)p + 4 * bad, x, BYTES, stream());
+	CHECK(r == (bad ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS));
+	CU(cuCtxSynchronize());
+}
+
 /* The host fills a buffer again before the copy from it is done. */
 static void host_writes(void)
 {
@@ -369,6 +379,7 @@ static const struct scenario {
 	{"collective-wait", "missing wait", false, NULL, collective_wait},
 	{"through-host", "missing wait", false, through_host, NULL},
 	{"host-writes", "race with the host", false, host_writes, NULL},
+	{"pinned-end", "out of bounds", true, pinned_end, NULL},
 	{"neighbour", "out of bounds", false, neighbour, NULL},
 	{"read-only", "out of bounds", false, read_only, NULL},
 	{"freed", "out of bounds", false, freed, NULL},
