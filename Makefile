@@ -58,7 +58,7 @@ SOFTGPU := build/softgpu
 SOFTGPU_SRC := $(filter-out tests/softgpu/test_%.c,$(wildcard tests/softgpu/*.c))
 SOFTGPU_LIBS := libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libnccl.so.2
 
-.PHONY: all demo check softgpu check-softgpu deps deps-fuzz deps-browser check-includes unit units bench fuzz fuzz-check fuzzers mutate pipeline-all clean install FORCE
+.PHONY: all demo check softgpu check-softgpu deps deps-fuzz deps-browser gpu-check check-includes unit units bench fuzz fuzz-check fuzzers mutate pipeline-all clean install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 all: $(BUILD)/ptc
@@ -148,6 +148,9 @@ check-softgpu: all softgpu
 demo: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/demo.sh
+
+gpu-check: all
+	$(Q)tests/gpu/run.sh
 
 bench: all
 	$(Q)tests/bench.sh

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "ir/file.h"
-#include "runtime/internal.h"
+#include "runtime/backend.h"
 
 enum exit { DONE = 0, WRONG = 1, MACHINE = 3 };
 static const struct span nowhere;
@@ -216,6 +216,11 @@ static int run_all(struct run *x, struct arena *mem, const sigset_t *set)
 		return WRONG;
 	if (o->init && !params_load(x->rt, o->init, x->d))
 		return WRONG;
+	if (o->trace && x->rt->backend != &cpu_backend) {
+		diag_error(x->d, nowhere, "--trace shows when a rank of the processor begins and ends what it does; a GPU works later");
+		diag_note(x->d, nowhere, "'nsys profile ptc run ...' shows a GPU's timeline; PTC_CUDA_GRAPHS=0 makes it one of single kernels");
+		return WRONG;
+	}
 	if (o->trace && !tracers_open(x->rt, x->d))
 		return MACHINE;
 	int status = loop(x, mem, set);

@@ -1,0 +1,48 @@
+# Part of run.sh: what is said when something is missing.
+[ $# = 0 ] || case " $* " in *" errors "*) ;; *) return ;; esac
+
+"$PTC" tests/equiv/gpt.pdsl --set vocab=256,layers=1 --plan params --mesh dp=2,tp=1 -o "$TMP/two.plan" >"$TMP/out" 2>&1 || bad "compile two.plan" "$TMP/out"
+
+# says NAME STATUS TEXT...: ptc run of two ranks ends so, and says all these.
+says() {
+	name=$1 status=$2
+	shift 2
+	expect "$name" "$status" timeout 60 "$PTC" run "$TMP/two.plan" --backend cuda --steps 1 --data tests/data/text.txt || return
+	for text; do
+		grep -q -e "$text" "$TMP/err" || {
+			bad "$name: no \"$text\"" "$TMP/err"
+			return
+		}
+	done
+	ok "$name"
+}
+
+mkdir "$TMP/none" "$TMP/old" "$TMP/some"
+PTC_CUDA_LIBS="$TMP/none" says "all libraries are missing" 3 "the NVIDIA driver can't be loaded" "NVRTC can't be loaded" \
+	"cuBLASLt can't be loaded" "NCCL can't be loaded" "install the CUDA Toolkit" "PTC_CUDA_LIBS names the only folder"
+for l in libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13; do ln -s "$PWD/build/softgpu/libsoftgpu.so" "$TMP/some/$l"; done
+PTC_CUDA_LIBS="$TMP/some" says "NCCL is missing" 3 "NCCL can't be loaded" "install NCCL 2.14 or newer"
+if grep -q "driver can't" "$TMP/err"; then bad "NCCL is missing: nothing else is" "$TMP/err"; else ok "nothing else is missing"; fi
+echo 'int cuInit(unsigned x) { return (int)x; }' | ${CC:-cc} -shared -fPIC -x c - -o "$TMP/old/libcuda.so.1"
+PTC_CUDA_LIBS="$TMP/old" says "an old driver" 3 "the NVIDIA driver that was found lacks cuDriverGetVersion: it is too old"
+SOFTGPU_DEVICES=1 says "too few GPUs" 3 "the plan is for 2 ranks, and there is 1 GPU" "each rank needs a GPU of its own"
+SOFTGPU_DEVICES=2 SOFTGPU_MEMORY=64K says "too little memory" 3 "no memory for rank\|cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY"
+expect "a backend that is none" 1 "$PTC" run "$TMP/two.plan" --backend gpu --steps 1 &&
+	if grep -q "backends are cpu and cuda" "$TMP/err"; then ok "a backend that is none"; else bad "a backend that is none" "$TMP/err"; fi
+
+expect "a trace of a GPU" 1 timeout 60 "$PTC" run "$TMP/two.plan" --backend cuda --steps 1 --data tests/data/text.txt --trace "$TMP/trace" &&
+	if grep -q "nsys profile" "$TMP/err"; then ok "a trace of a GPU"; else bad "a trace of a GPU" "$TMP/err"; fi
+
+# Two ranks train, the losses are those of the processor to rounding, and what is sent is counted in replayed steps too.
+for b in cpu cuda; do
+	expect "train on $b" 0 timeout 120 "$PTC" run "$TMP/two.plan" --backend $b --steps 5 --json --data tests/data/text.txt &&
+		cp "$TMP/out" "$TMP/$b.json"
+done
+if jq -s -e '[.[0:5][].loss] as $a | [.[6:11][].loss] as $b | [range(5)] | all($a[.] - $b[.] | fabs < 1e-4)' "$TMP/cpu.json" "$TMP/cuda.json" \
+	>/dev/null 2>"$TMP/why" && jq -s -e '.[5].summary.comm == .[11].summary.comm and (.[5].summary.comm | length > 0)' "$TMP/cpu.json" \
+	"$TMP/cuda.json" >/dev/null 2>"$TMP/why"; then
+	ok "five steps"
+else
+	cat "$TMP/cpu.json" "$TMP/cuda.json" >>"$TMP/why"
+	bad "five steps" "$TMP/why"
+fi

@@ -1,0 +1,57 @@
+#!/bin/sh
+# The CUDA backend on the software GPU: `ptc check --backend cuda` says that the plan on GPUs computes what one rank computes on
+# the processor (each check runs four steps: one read as it is carried out, one captured, two replayed); what is said when
+# libraries are missing. `run.sh PART...` runs some parts: plans, errors.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib.sh
+
+${MAKE:-make} -s softgpu >"$TMP/log" 2>&1 || {
+	bad "make softgpu" "$TMP/log"
+	finish
+}
+export PTC_CUDA_LIBS="$PWD/build/softgpu" SOFTGPU_DEVICES=8 PTC_CACHE="$TMP/cache" SOFTGPU_CACHE="$PWD/build/softgpu/cache"
+mkdir -p -m 700 "$PTC_CACHE"
+
+# -- plans --
+
+# The dims, small.
+case_of() {
+	file=tests/equiv/$1.pdsl head='heads, ff, vocab -> tp' size=
+	case $1 in
+	llama) head='kv, group, ff, vocab -> tp' ;;
+	mixtral)
+		file=examples/mixtral.pdsl head='kv, group, ff, vocab -> tp'
+		size=batch=4,seq=8,vocab=16,embed=8,layers=2,kv=2,group=2,head=4,ff=6,experts=4
+		;;
+	mlp) head='hidden, class -> tp' ;;
+	esac
+}
+
+# write_case MESH ARROWS: arrows "-" (none), or separated by ; with _ for spaces
+write_case() {
+	sed -e '/^plan/,$d' -e "s,\"../../examples/lib,\"$PWD/examples/lib," -e "s,include \"lib,include \"$PWD/examples/lib," "$file"
+	printf 'plan {\n\tmesh %s\n' "$(echo "$1" | sed 's/=/ = /g; s/,/, /g')"
+	case $1 in *ep=*) printf '\texperts -> ep\n\tbatch -> dp, ep\n' ;; *) printf '\tbatch -> dp\n' ;; esac
+	echo "	$head"
+	[ "$2" = - ] || echo "	$2" | tr ';_' '\n ' | sed 's/zb h1/zb_h1/'
+	echo '}'
+}
+
+plans() {
+	while read -r check model mesh arrows sets; do
+		case $check in
+		'' | '#'*) continue ;;
+		esac
+		case_of "$model"
+		name="$model $mesh $arrows $sets"
+		write_case "$mesh" "$arrows" >"$TMP/case.pdsl"
+		export SOFTGPU_CHECK=$check
+		all=$size${size:+${sets:+,}}$sets
+		if expect "$name" 0 timeout 300 "$PTC" check --backend cuda "$TMP/case.pdsl" ${all:+--set "$all"}; then
+			if grep -q "^softgpu" "$TMP/err"; then bad "$name: says something" "$TMP/err"; else ok "$name"; fi
+		fi
+	done
+}
+. tests/cuda/errors.sh
+. tests/cuda/plans.sh
+finish
