@@ -40,11 +40,28 @@ static json_t *stage_json(struct session *s, const struct facts *f, int d)
 
 	for (int k = 0; k < NMEM; k++)
 		json_object_set_new(stage, mem_kind_name[k], json_integer((json_int_t)x->of[k]));
+	if (stage && software_bytes(f->m, &f->time.run, d))
+		json_object_set_new(stage, "software", json_integer((json_int_t)software_bytes(f->m, &f->time.run, d)));
 	if (stage && f->stages > 1)
 		json_object_update_new(stage, json_pack("{s:I, s:I, s:f, s:f, s:f}", "iterations", (json_int_t)stage_iterations(f->m, d),
 				       "elements", (json_int_t)stage_params(f->m, d), "forward_s", chunk_seconds(f, d, ACT_F),
 				       "backward_s", chunk_seconds(f, d, ACT_B), "in_flight", f->time.run.stage[d].peak));
 	return stage;
+}
+
+/* Seconds of a step of the busiest stage, by where they go; hidden: of collectives under compute. */
+static json_t *kinds_json(const struct facts *f)
+{
+	const struct step_time *t = &f->time;
+	const struct busy *b = &t->costs.stage[t->busiest];
+	json_t *kinds = json_object();
+
+	for (int k = 0; k < NTIME; k++)
+		json_object_set_new(kinds, time_name[k], json_real(f->factor * b->kind[k]));
+	json_object_set_new(kinds, "idle", json_real(f->factor * t->run.idle));
+	json_object_set_new(kinds, "slowest_rank", json_real(f->factor * t->waits));
+	json_object_set_new(kinds, "hidden", json_real(f->factor * b->hidden));
+	return kinds;
 }
 
 json_t *explain_json(struct session *s, const struct facts *f)
@@ -57,9 +74,10 @@ json_t *explain_json(struct session *s, const struct facts *f)
 		json_array_append_new(stages, stage_json(s, f, d));
 		add_comm(s, m, d, comm);
 	}
-	json_t *all = json_pack("{s:I, s:I, s:{s:f, s:f, s:f, s:f}, s:f, s:{s:I, s:f, s:o}, s:o}", "ranks",
+	json_t *all = json_pack("{s:I, s:I, s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:{s:I, s:f, s:o}, s:o}", "ranks",
 				(json_int_t)module_ranks(m), "params", (json_int_t)param_count(m), "flops", "model",
 				f->flops.model, "hardware", f->flops.hardware, "causal", f->flops.model, "full", f->flops.full,
+				"hardware_full", f->flops.hardware_full,
 				"imbalance", attention_imbalance(m), "memory", "peak", (json_int_t)f->peak, "limit", m->hw.memory,
 				"stages", stages, "comm", comm);
 	if (!all)
@@ -70,6 +88,7 @@ json_t *explain_json(struct session *s, const struct facts *f)
 			       "cost", "usd_per_step", t->dollars, "usd_per_1e12_tokens", t->per_tokens,
 			       "joules_per_step", joules_of(f)));
 	json_object_set_new(json_object_get(all, "time"), "factor", json_real(f->factor));
+	json_object_set_new(json_object_get(all, "time"), "kinds", kinds_json(f));
 	if (s->opt->tokens > 0) {
 		struct whole_run r = run_of(f, s->opt->tokens);
 

@@ -263,7 +263,7 @@ static void find_peaks(const struct sim *x, int d)
 	double bytes = x->c->stage ? x->c->stage[d].bytes : 0;
 	int held = 0, most = 0;
 
-	r->bytes = bytes;
+	r->bytes = r->fixed = bytes;
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct action *a = &r->event[i].what;
 		const struct chunk_cost *k = &x->c->chunk[a->chunk];
@@ -320,7 +320,7 @@ static void find_end(struct sim *x)
 	}
 	for (int d = 0; d < x->s->p; d++)
 		r->stage[d].idle = r->seconds - r->stage[d].busy;
-	r->idle = r->seconds - busiest;
+	r->idle = r->seconds - busiest > 1e-12 * r->seconds ? r->seconds - busiest : 0; /* but for rounding */
 	r->bubble = r->seconds > 0 ? r->idle / r->seconds : 0;
 }
 

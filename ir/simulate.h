@@ -37,6 +37,7 @@ struct stage_run {
 	double busy, idle;  /* idle: the rest of the step */
 	double peak;        /* microbatches in flight: chunk activations / v, freed at B or W */
 	double bytes;       /* at their peak, with those held all the time */
+	double fixed;       /* the latter */
 	struct event *event;
 	uint32_t n;
 };

@@ -35,9 +35,10 @@ const struct software presets[] = {
 	/* Megatron-LM before flash attention: fused softmax and layer norm, loss in fp32, all collectives in line. */
 	STACK("megatron_2019",  UNFUSED, FUSED,    FP32,  OFF, OFF, ON, OFF, BLOCKING, ON, BF16, WHOLE),
 	STACK("megatron_2021",  UNFUSED, FUSED,    FP32,  OFF, OFF, ON, OFF, BLOCKING, ON, PLAN, WHOLE),
-	STACK("deepspeed_2021", UNFUSED, FUSED,    FP32,  OFF, OFF, ON, OFF, BLOCKING, ON, BF16, WHOLE),
+	/* DeepSpeed's pipeline beside it sends whole activations from each rank. */
+	STACK("deepspeed_2021", UNFUSED, FUSED,    FP32,  OFF, OFF, ON, OFF, BLOCKING, OFF, PLAN, WHOLE),
 	/* NeMo and Megatron-Core with Transformer Engine, user buffers for tensor parallelism. */
-	STACK("nemo_2024",      FA3,     FUSED,    FUSED, OFF, ON,  ON, ON,  ASYNC,    ON, PLAN, WHOLE),
+	STACK("nemo_2024",      FA3,     FUSED,    FUSED, OFF, ON,  ON, ON,  ASYNC,    ON, BF16, WHOLE),
 	STACK("nvidia_2025",    FA3,     FUSED,    FUSED, OFF, ON,  ON, ON,  ASYNC,    ON, BF16, WHOLE),
 	STACK("nvidia_2026",    FA3,     FUSED,    FUSED, ON,  ON,  ON, ON,  ASYNC,    ON, BF16, WHOLE),
 	/* PyTorch: FSDP with flash attention 2; llm-foundry; torchtitan is torch_compiled. */

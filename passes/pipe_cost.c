@@ -1,215 +1,11 @@
-/* passes/pipe_cost.c - seconds and bytes of the sections of a step, from its ops.
- *
- * A section is walked in order with two clocks. An op of compute takes its time on the first; a collective
- * starts when both are there and holds up compute, as a copy from or to the host does, unless it is {async}: then only its wait does, or {ahead}:
- * then it was started an iteration before. */
+/* passes/pipe_cost.c - seconds and bytes of the sections of a step, from its ops: timing.h walks them. */
 #include "passes/pipe_cost.h"
 
+#include <math.h>
+
 #include "ir/region.h"
-#include "passes/passes.h"
-
-struct op_time {
-	double compute, comm; /* seconds of one */
-	double end;           /* of the one in flight; -1: none */
-};
-
-struct timing {
-	struct arena *mem;
-	const struct module *m;
-	struct op_time *op; /* by op.mark */
-};
-
-/* Lies in another's storage, or in a place of its own from the start. */
-static bool is_free(const struct module *m, const struct op *op)
-{
-	return opinfo[op->code].class == C_LEAF || op->code == OP_WRITE || op->code == OP_REPORT || is_alias(m, op);
-}
-
-static int64_t number_ops(const struct block *block, int64_t n)
-{
-	for (struct op *op = block->first; op; op = op->next) {
-		op->mark = n++;
-		if (op->code == OP_REPEAT)
-			n = number_ops(op->body, n);
-	}
-	return n;
-}
-
-static void time_ops(struct timing *t, const struct block *block)
-{
-	for (const struct op *op = block->first; op; op = op->next) {
-		struct op_time *x = &t->op[op->mark];
-
-		x->comm = host_seconds(t->m, op);
-		if (op->code == OP_REPEAT)
-			time_ops(t, op->body);
-		else if (comm_sends(op->code))
-			x->comm = op_seconds(t->m, op);
-		else if (!is_free(t->m, op)) {
-			x->compute = op_compute_seconds(t->m, op);
-			x->comm = op_seconds(t->m, op) - x->compute; /* of an attention over ranks: what it can't hide */
-		}
-	}
-}
-
-struct timing *timing_of(struct arena *mem, const struct module *m)
-{
-	struct timing *t = NEW(mem, struct timing);
-
-	*t = (struct timing){ mem, m, NEWN(mem, struct op_time, number_ops(&m->top, 0) + 1) };
-	time_ops(t, &m->top);
-	return t;
-}
-
-struct busy op_busy(const struct timing *t, const struct op *op)
-{
-	return (struct busy){ t->op[op->mark].compute, t->op[op->mark].comm };
-}
-
-/* -- a section -- */
-
-struct walk {
-	struct timing *t;
-	int section;
-	int64_t places;    /* ops of these places */
-	int chunk, stage;  /* whose iterations and rows; -1: all */
-	double now, comm;  /* the clocks */
-	double compute;    /* of now */
-};
-
-enum { WARM = 3 }; /* iterations until one is like the next */
-
-static double later(double a, double b)
-{
-	return a > b ? a : b;
-}
-
-/* The part of what op says that is here: rows along a dim that is cut into stages. */
-static double share_of(const struct walk *w, const struct op *op)
-{
-	const struct module *m = w->t->m;
-	const struct value *v = op->nin ? op->in[0] : op->nout ? op->out[0] : NULL;
-
-	if (!v || !v->nd || !is_staged(m, v->d[0]) || v->sh.on[0].n != 1 || (w->chunk < 0 && w->stage < 0))
-		return 1;
-	double cap = (double)cap_of(m, v->d[0], &v->sh.on[0]);
-	struct trips t = w->chunk < 0 ? (struct trips){ 0, pipe_rows(m, v->d[0], w->stage) } : pipe_trips(m, v->d[0], w->chunk);
-
-	return cap > 0 ? (double)(t.hi - t.lo) / cap : 1;
-}
-
-static void walk_comm(struct walk *w, const struct op *op, double share)
-{
-	struct op_time *x = &w->t->op[op->mark];
-	double seconds = x->comm * share;
-
-	if (HAS(op, ahead) && x->end >= 0)
-		w->now = later(w->now, x->end);
-	w->comm = later(w->now, w->comm) + seconds;
-	if (HAS(op, ahead) && x->end < 0) { /* the first iteration's own */
-		w->now = w->comm;
-		w->comm += seconds;
-	}
-	x->end = w->comm;
-	if (!HAS(op, async) && !HAS(op, ahead))
-		w->now = w->comm;
-}
-
-static void walk_loop(struct walk *w, const struct op *loop, int64_t trips);
-
-static void walk_op(struct walk *w, const struct op *op, double share)
-{
-	const struct op_time *x = &w->t->op[op->mark];
-
-	if (op->code == OP_WAIT) {
-		w->now = later(w->now, w->t->op[op->in[0]->def->mark].end);
-	} else if (comm_sends(op->code)) {
-		walk_comm(w, op, share);
-	} else {
-		w->now += (x->compute + x->comm) * share;
-		w->compute += x->compute * share;
-	}
-}
-
-/* A loop that only some of the iterations around it run: its share of one. */
-static void walk_first(struct walk *w, const struct op *loop)
-{
-	struct walk before = *w;
-	double share = first_share(w->t->m, loop->at.dim, w->stage, w->chunk);
-
-	walk_loop(w, loop, 1);
-	w->now = before.now + share * (w->now - before.now);
-	w->comm = before.comm + share * (w->comm - before.comm);
-	w->compute = before.compute + share * (w->compute - before.compute);
-}
-
-static void walk_body(struct walk *w, const struct block *body)
-{
-	for (const struct op *op = body->first; op; op = op->next)
-		if (is_first_part(w->t->m, op))
-			walk_first(w, op);
-		else if (op->code == OP_REPEAT)
-			walk_loop(w, op, dim_size(w->t->m, op->at.dim));
-		else
-			walk_op(w, op, 1);
-}
-
-static void walk_loop(struct walk *w, const struct op *loop, int64_t trips)
-{
-	struct walk before = *w;
-	int64_t n = trips < WARM ? trips : WARM;
-
-	for (const struct op *op = loop->body->first; op; op = op->next)
-		w->t->op[op->mark].end = -1;
-	for (int64_t i = 0; i < n; i++) {
-		before = *w;
-		w->now += w->t->op[loop->mark].comm; /* rows that are copied from the host */
-		walk_body(w, loop->body);
-	}
-	double more = (double)(trips - n), step = w->now - before.now;
-	w->now += more * step;
-	w->comm += more * step;
-	w->compute += more * (w->compute - before.compute);
-}
-
-static bool is_here(const struct walk *w, const struct op *op)
-{
-	if (op_section(op) != w->section)
-		return false;
-	if (pipe_axis(w->t->m) < 0)
-		return true;
-	if (op->phase == FORWARD || op->phase == BACKWARD)
-		return w->places >> op_place(op) & 1;
-	return !HAS(op, where) || (op->at.where & w->places);
-}
-
-static int64_t trips_here(const struct walk *w, const struct op *loop)
-{
-	if (w->chunk < 0 || !is_staged(w->t->m, loop->at.dim))
-		return dim_size(w->t->m, loop->at.dim);
-	struct trips t = pipe_trips(w->t->m, loop->at.dim, w->chunk);
-
-	return t.hi - t.lo;
-}
-
-/* From first (NULL: the top) up to end (NULL: the end of the block). */
-static struct busy walk_section(struct walk w, const struct op *first, const struct op *end)
-{
-	for (const struct op *op = first ? first : w.t->m->top.first; op != end; op = op->next) {
-		if (!is_here(&w, op))
-			continue;
-		if (op->code == OP_REPEAT)
-			walk_loop(&w, op, trips_here(&w, op));
-		else
-			walk_op(&w, op, share_of(&w, op));
-	}
-	return (struct busy){ w.compute, w.now - w.compute };
-}
-
-struct busy place_busy(struct timing *t, int section, int place)
-{
-	return walk_section((struct walk){ .t = t, .section = section, .places = 1ll << place, .chunk = -1, .stage = -1 }, NULL, NULL);
-}
+#include "passes/constants.h"
+#include "passes/timing.h"
 
 static int64_t chunk_places(const struct module *m, int g)
 {
@@ -224,7 +20,7 @@ static struct busy chunk_busy(struct timing *t, int section, int g)
 {
 	int64_t places = pipe_axis(t->m) < 0 ? 1 : chunk_places(t->m, g);
 
-	return walk_section((struct walk){ .t = t, .section = section, .places = places, .chunk = g, .stage = -1 }, NULL, NULL);
+	return walk_part(t, (struct part){ .section = section, .places = places, .chunk = g, .stage = -1 });
 }
 
 /* -- bytes -- */
@@ -290,14 +86,19 @@ static void add_bytes(const struct module *m, const struct regions *r, struct ch
 				add_value(m, &r->at.at[r->of[op->out[i]->id]], op->out[i], chunk, stage);
 }
 
-static double hop_seconds(const struct module *m, const struct regions *r, int g, enum phase phase)
+static double hop_seconds(const struct timing *t, const struct regions *r, int g, enum phase phase)
 {
-	double bytes = 0;
+	const struct module *m = t->m;
+	double bytes = 0, seconds = 0;
 
 	for (uint32_t i = 0; i < r->at.n; i++)
-		if (region_in_message(m, &r->at.at[i], g, phase))
+		if (region_in_message(m, &r->at.at[i], g, phase)) {
 			bytes += (double)local_bytes(m, r->at.at[i].v);
-	return bytes > 0 ? comm_seconds(m, 1u << pipe_axis(m), bytes) : 0;
+			seconds += t->price ? hop_price(m, r->at.at[i].v) : 0;
+		}
+	if (bytes <= 0)
+		return 0;
+	return t->price ? seconds + hop_latency(m) : comm_seconds(m, 1u << pipe_axis(m), bytes);
 }
 
 /* -- the step -- */
@@ -318,6 +119,9 @@ static void add(struct busy *to, struct busy b, double times)
 {
 	to->compute += times * b.compute;
 	to->exposed += times * b.exposed;
+	to->hidden += times * b.hidden;
+	for (int k = 0; k < NTIME; k++)
+		to->kind[k] += times * b.kind[k];
 }
 
 /* The op behind the last in the epilogue for which stages wait for each other; NULL: there is none. */
@@ -331,22 +135,95 @@ static const struct op *find_meeting(const struct module *m)
 	return NULL;
 }
 
-static void cost_stage(struct timing *t, int d, const struct op *meet, struct stage_cost *x, struct busy *all)
+/* What a window of compute leaves of collectives behind it, and what they slow it. */
+static void show_behind(struct busy *b, double window)
 {
-	struct walk w = { .t = t, .section = PROLOGUE, .chunk = -1, .stage = pipe_axis(t->m) < 0 ? -1 : d,
-			  .places = pipe_axis(t->m) < 0 ? 1 : pipe_places(t->m, d) };
-	struct busy before = walk_section(w, NULL, NULL), reduce = { 0 };
+	for (int k = 0; k < NTIME; k++) {
+		double all = b->behind[k], shown = fmax(SHOW_LEAST * all, all - HIDE_MOST * window);
 
-	w.section = EPILOGUE;
-	if (meet)
-		reduce = walk_section(w, NULL, meet);
-	struct busy after = walk_section(w, meet, NULL);
+		if (all <= 0)
+			continue;
+		window = fmax(0, window - all);
+		b->exposed += shown + CONTENTION * (all - shown);
+		b->kind[k] += shown + CONTENTION * (all - shown);
+		b->hidden += all - shown;
+	}
+}
+
+/* At the end of a step gradients are reduced behind backward, params gathered before the next forward. */
+static void split_behind(struct busy *b, const double window[2])
+{
+	double params = b->behind[T_PARAMS];
+
+	b->behind[T_PARAMS] = 0;
+	show_behind(b, window[1]);
+	memset(b->behind, 0, sizeof b->behind);
+	b->behind[T_PARAMS] = params;
+	show_behind(b, window[0]);
+}
+
+/* window: seconds of the first forward and of the last backward of the stage */
+static void cost_stage(struct timing *t, int d, const struct op *meet, const double window[2], struct stage_cost *x, struct busy *all)
+{
+	struct part part = { .section = PROLOGUE, .chunk = -1, .stage = pipe_axis(t->m) < 0 ? -1 : d,
+			  .places = pipe_axis(t->m) < 0 ? 1 : pipe_places(t->m, d) };
+	struct busy before = walk_part(t, part), reduce = { 0 };
+
+	part.section = EPILOGUE;
+	if (meet) {
+		part.end = meet;
+		reduce = walk_part(t, part);
+	}
+	part.first = meet;
+	part.end = NULL;
+	struct busy after = walk_part(t, part);
+	show_behind(&before, window[0]);
+	show_behind(&reduce, window[1]);
+	split_behind(&after, window);
 	x->prologue = sum(before);
 	x->reduce = sum(reduce);
 	x->epilogue = sum(after);
 	add(all, before, 1);
 	add(all, reduce, 1);
 	add(all, after, 1);
+}
+
+/* A stage that waits until its message has gone: the action takes longer, the message has no time of its own. */
+static void send_first(struct chunk_cost *x, struct busy *f, struct busy *b)
+{
+	enum action_kind splits = x->seconds[ACT_W] > 0 ? ACT_I : ACT_B;
+
+	x->seconds[ACT_F] += x->hop[0];
+	x->seconds[ACT_B] += x->hop[1];
+	x->seconds[ACT_I] += splits == ACT_I ? x->hop[1] : 0;
+	f->exposed += x->hop[0];
+	b->exposed += x->hop[1];
+	f->kind[T_ACTIVATIONS] += x->hop[0];
+	b->kind[T_ACTIVATIONS] += x->hop[1];
+	x->hop[0] = x->hop[1] = 0;
+}
+
+/* The first forward and the last backward of a stage: of several chunks, those that run between two waits. */
+static void find_window(const struct schedule *s, const struct chunk_cost *chunk, int d, double window[2])
+{
+	double times = s->v > 1 ? (double)(s->p < s->m ? s->p : s->m) / 2 : 1;
+
+	window[0] = window[1] = 0;
+	for (int g = 0; g < s->p * s->v; g++)
+		if (schedule_stage(s, g) == d) {
+			window[0] += chunk[g].seconds[ACT_F] * times / s->v;
+			window[1] += chunk[g].seconds[ACT_B] * times / s->v;
+		}
+}
+
+/* Other software holds so much of a microbatch; what it holds beside what the plan does, I frees: scores, mostly. */
+static void hold_more(struct chunk_cost *x, double held)
+{
+	double more = held - x->bytes;
+
+	if (more > 0 && held > 0)
+		x->freed = (x->freed * x->bytes + more) / held;
+	x->bytes = held;
 }
 
 struct step_costs step_costs_of(struct arena *mem, const struct module *m, struct timing *t)
@@ -368,18 +245,26 @@ struct step_costs step_costs_of(struct arena *mem, const struct module *m, struc
 
 		chunk[g].seconds[ACT_F] = sum(f);
 		set_backward(chunk[g].seconds, sum(b), sum(late));
-		chunk[g].hop[0] = piped && g + 1 < chunks ? hop_seconds(m, r, g, FORWARD) : 0;
-		chunk[g].hop[1] = piped && g ? hop_seconds(m, r, g, BACKWARD) : 0;
+		chunk[g].hop[0] = piped && g + 1 < chunks ? hop_seconds(t, r, g, FORWARD) : 0;
+		chunk[g].hop[1] = piped && g ? hop_seconds(t, r, g, BACKWARD) : 0;
+		if (t->price && m->software.at[SW_P2P] == P2P_BLOCKING)
+			send_first(&chunk[g], &f, &b);
 		add(&busy[d], f, (double)m->micro);
 		add(&busy[d], b, (double)m->micro);
 		add(&busy[d], late, (double)m->micro);
 	}
-	for (int d = 0; d < stages; d++)
-		cost_stage(t, d, meet, &stage[d], &busy[d]);
+	for (int d = 0; d < stages; d++) {
+		double window[2];
+
+		find_window(&x.s, chunk, d, window);
+		cost_stage(t, d, meet, window, &stage[d], &busy[d]);
+	}
 	if (piped)
 		add_bytes(m, r, chunk, stage);
 	for (int g = 0; g < chunks; g++)
 		chunk[g].freed = share(chunk[g].freed, chunk[g].bytes);
+	for (int g = 0; g < chunks && t->price && m->software.at[SW_ELEMENTWISE] != ELEM_PLAN; g++)
+		hold_more(&chunk[g], chunk_held(m, g));
 	x.c = (struct costs){ .chunk = chunk, .stage = stage, .clip = meet != NULL,
 			      .receive = m->pipe.buffers ? (int)m->pipe.buffers : RECEIVE_BUFFERS };
 	x.stage = busy;

@@ -4,14 +4,19 @@
 #define PTC_PIPE_COST_H
 #include "ir/ir.h"
 #include "passes/balance.h"
+#include "passes/price.h"
 
 /* A section on two streams, compute and communication: exposed is what compute waits for. */
 struct busy {
 	double compute, exposed;
+	double kind[NTIME];   /* refined: of both, where they go */
+	double behind[NTIME]; /* refined: of the end (start) of a step, what a backward (forward) may hide */
+	double hidden;        /* refined: seconds of collectives under compute */
 };
 
 struct timing; /* the seconds of each op, taken once; numbers ops (op.mark) */
-struct timing *timing_of(struct arena *mem, const struct module *m);
+struct timing *timing_of(struct arena *mem, const struct module *m);     /* simple: passes choose by it */
+struct timing *timing_refined(struct arena *mem, const struct module *m); /* for reports */
 struct busy op_busy(const struct timing *t, const struct op *op); /* of one; exposed: of the collective itself */
 struct busy place_busy(struct timing *t, int section, int place); /* all iterations of a repeat */
 

@@ -1,10 +1,21 @@
 /* passes/report.c - FLOPs, memory and time of a plan. */
 #include "passes/report.h"
 
+#include <math.h>
+
 #include "ir/region.h"
-#include "passes/passes.h"
+#include "passes/constants.h"
 
 /* -- FLOPs -- */
+
+const struct flops_rule flops_rule[] = {
+	{ "model", "products of logical sizes, 2 a multiply-add, backward twice forward; of causal attention what lies below the diagonal "
+		   "(Megatron-Core since 2025, PaLM's MFU but for the half)" },
+	{ "full", "the same, with the scores above the diagonal (Narayanan et al. 2021, Korthikanti et al. 2022, PaLM)" },
+	{ "hardware", "what all ranks compute: padding, what several of them do, what backward does again, scores that attention makes again" },
+	{ "hardware_full", "the same, with the scores above the diagonal" },
+	{ 0 },
+};
 
 /* Ranks that run op: those of one stage for what has a place in the pipeline. */
 static double ranks_of(const struct module *m, const struct op *op)
@@ -40,7 +51,10 @@ static void add_flops(const struct module *m, const struct block *b, double time
 			f->model += one;
 			f->full += half ? 2 * one : one;
 		}
-		f->hardware += op_times(m, op) * op_local_flops(m, op) * here;
+		double done = op_times(m, op) * op_local_flops(m, op) * here;
+
+		f->hardware += done;
+		f->hardware_full += half ? 2 * done : done;
 	}
 }
 
@@ -79,16 +93,24 @@ static int busiest(const struct run *r, int stages)
 	return most;
 }
 
+/* All wait for the slowest rank, and of more ranks the slowest is slower. */
+static double jitter(double ranks)
+{
+	return ranks > 8 ? 1 + JITTER * log2(ranks / 8) : 1;
+}
+
 struct step_time step_time_of(struct arena *mem, const struct module *m, const struct flops *f)
 {
-	struct step_time x = { .costs = step_costs_of(mem, m, timing_of(mem, m)) };
+	struct step_time x = { .costs = step_costs_of(mem, m, timing_refined(mem, m)) };
 	const struct schedule *s = &x.costs.s;
 	double ranks = (double)module_ranks(m), peak = m->precision == BF16 && m->hw.bf16 > 0 ? m->hw.bf16 : m->hw.fp32;
 
 	x.run = simulate(mem, s, schedule_expand(mem, s), &x.costs.c);
-	const struct busy *b = &x.costs.stage[busiest(&x.run, s->p)];
+	x.busiest = busiest(&x.run, s->p);
+	const struct busy *b = &x.costs.stage[x.busiest];
 
-	x.step = x.run.seconds;
+	x.step = x.run.seconds * jitter(ranks);
+	x.waits = x.step - x.run.seconds;
 	x.compute = b->compute;
 	x.exposed = b->exposed;
 	x.bubble = x.run.bubble;

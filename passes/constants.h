@@ -1,0 +1,53 @@
+/* passes/constants.h - the numbers of the cost model that are no figures of a machine, once.
+ *
+ * They are priors: set from the literature and from microbenchmarks before they met a published run, and fitted
+ * to none. Shares are of what a hardware block says. docs/COST.md says how far predictions are off. */
+#ifndef PTC_CONSTANTS_H
+#define PTC_CONSTANTS_H
+
+/* -- products -- */
+#define GEMM_SHARE    0.92    /* of the best product measured, that good ones get within a step: clocks, cold caches */
+#define GEMM_SHARE_FP8 0.90   /* and of the best in fp8 */
+#define GEMM_SHARE_FP4 0.80   /* and of that for fp4: its peak is hardly met by any shape */
+#define GEMM_BEST     0.80    /* of the peak, where a machine's best is not known */
+#define GEMM_BEST_FP8 0.71
+#define GEMM_RAMP     192.0   /* depth k at which half of the rate is reached; twice that in fp8 */
+#define GROUPED_SHARE 0.85    /* products of many experts in one launch, against one of their size */
+#define LAUNCH_TAIL   2e-6    /* seconds between two kernels of one stream */
+
+/* -- memory -- */
+#define MEMORY_SHARE  0.80    /* of the bandwidth, for work on each element (0.75 to 0.9 in calculon) */
+
+/* -- attention: on top of the machine's share -- */
+#define ATTENTION_SHARE 0.90
+#define ATTENTION_BACK  0.85  /* the rate of backward, against forward's */
+#define ATTENTION_RAMP  128.0 /* keys at which half of the rate is reached */
+#define ATTENTION_USUAL 0.60  /* of the peak, where a machine's kernels are not known */
+
+/* -- the host -- */
+#define HOST_LAUNCH   20e-6   /* seconds an op of a plan takes the host: 14 us a launch in PyTorch, which makes 16 to 22 of them
+				 forward in a layer of a GPT, where a plan has 12 to 16 ops */
+#define HOST_COLLECTIVE 3.0   /* launches that issuing a collective is worth */
+
+/* -- links -- */
+#define LINK_SHARE    0.80    /* of a link within a node, as nccl-tests' bus bandwidth */
+#define NET_SHARE     0.80    /* of a network card's line rate */
+#define NET_CURVE     0.3     /* messages across nodes get at least this share of that */
+#define EXCHANGE_SHARE 0.70   /* of a link's rate, for an all-to-all */
+#define EXCHANGE_LINK 0.75    /* and of NVLink's before that */
+#define TP_EXPOSED    0.35    /* of collectives on activations, where software overlaps them with products */
+#define EP_EXPOSED    0.25    /* of exchanges of tokens, likewise */
+#define CONTENTION    0.15    /* seconds that compute is slowed by each second of a collective under it */
+#define HIDE_MOST     0.90    /* of the last backward, that may hide reductions; of the first forward, gathers */
+#define SHOW_LEAST    0.03    /* of such a collective, that is seen in any case */
+#define RING_SHOWN    0.20    /* of a ring's sends, likewise, and the share of attention that hides the rest */
+#define RING_HIDES    0.80
+
+/* -- memory -- */
+#define LIVE_LAYER    1.4     /* what is there while a layer is done again, over what its backward reads */
+
+#define NARROW_KEPT   0.8     /* of what is kept, where products are in fp8: some of it in one byte */
+
+/* -- all ranks -- */
+#define JITTER        0.004   /* the slowest of n ranks: step *= 1 + JITTER log2(n / 8) */
+#endif

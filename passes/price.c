@@ -1,0 +1,575 @@
+/* passes/price.c - what each op of a plan takes, by its shapes, the hardware and the software.
+ *
+ * Everything follows from the plan's own ops. Software differs from our runtime in what it launches as one
+ * (products that share an operand), in how often bytes are moved, and in what is done again. */
+#include "passes/price.h"
+
+#include <math.h>
+
+#include "ir/region.h"
+#include "passes/constants.h"
+
+const char *const time_name[NTIME] = {
+	[T_PRODUCTS] = "products", [T_ATTENTION] = "attention", [T_MEMORY] = "memory", [T_HOST] = "host",
+	[T_ACTIVATIONS] = "activations", [T_EXCHANGE] = "exchange", [T_RING] = "ring", [T_PARAMS] = "params", [T_GRADS] = "grads",
+	[T_COPIES] = "copies",
+};
+
+struct note { /* of an op, by its mark */
+	struct gemm gemm;   /* of all products that run as one with it */
+	double share;       /* its part of them */
+	bool merged;        /* of a collective: another one does its work */
+	uint32_t axes;      /* of the first of a chain of exchanges: of all of them */
+	double seconds;     /* of the first of another chain: of all of it; 0: no chain */
+	double bytes;       /* moved besides its own */
+};
+
+struct pricing {
+	const struct module *m;
+	struct note *note;
+	double logits;      /* elements of the largest product outside of loops; 0: none */
+	double copies;      /* experts that a token goes to; 1: none */
+};
+
+static uint8_t software(const struct module *m, enum switch_no sw)
+{
+	return m->software.at[sw];
+}
+
+/* -- products -- */
+
+static const struct value *root(const struct value *v)
+{
+	while (v->def && v->def->code == OP_RENAME)
+		v = v->def->in[0];
+	return v;
+}
+
+/* As seen from operand a (0 or 1): m is what only it has, n what only the other has. */
+static struct gemm seen_from(struct gemm g, int a)
+{
+	if (a == 1) {
+		double m = g.m;
+
+		g.m = g.n;
+		g.n = m;
+	}
+	return g;
+}
+
+/* The products x and y read one operand, in one way: they run as one with n of both. */
+static bool share_operand(const struct module *m, const struct op *x, const struct op *y, struct gemm *both)
+{
+	for (int i = 0; i < 2; i++)
+		for (int k = 0; k < 2; k++) {
+			struct gemm g = seen_from(*both, i), h = seen_from(product_of(m, y), k);
+
+			if (root(x->in[i]) != root(y->in[k]) || g.batch != h.batch || g.m != h.m || g.k != h.k)
+				continue;
+			g.n += h.n;
+			g.bytes += h.bytes - (double)local_bytes(m, y->in[k]);
+			*both = seen_from(g, i);
+			return true;
+		}
+	return false;
+}
+
+/* The op that alone reads v; NULL: there are others. */
+static const struct op *only_reader(const struct value *v)
+{
+	return v->aux;
+}
+
+/* The reduction of what op makes, if that is all that is done with it. */
+static const struct op *reduction_of(const struct op *op)
+{
+	const struct op *r = only_reader(op->out[0]);
+
+	return r && (r->code == OP_REDUCE_SCATTER || r->code == OP_ALL_REDUCE) && r->nin == 1 ? r : NULL;
+}
+
+/* Who adds up what op makes, once it is reduced. */
+static const struct op *adder_of(const struct op *op)
+{
+	const struct op *r = reduction_of(op), *reader = only_reader((r ? r : op)->out[0]);
+
+	while (reader && ((reader->code == OP_WAIT && reader->nin == 1) || reader->code == OP_RENAME))
+		reader = only_reader(reader->out[0]);
+	return reader;
+}
+
+/* Their results are added at once: they run as one with k of both, and are reduced once. */
+static bool share_result(const struct module *m, const struct op *x, const struct op *y, struct gemm *both)
+{
+	struct gemm h = product_of(m, y);
+	const struct op *r = reduction_of(x), *s = reduction_of(y);
+
+	if (!adder_of(x) || adder_of(x) != adder_of(y) || adder_of(x)->code != OP_KERNEL ||
+	    both->batch != h.batch || both->m != h.m || both->n != h.n)
+		return false;
+	if (r || s) {
+		if (!r || !s || r->code != s->code || comm_axes(r) != comm_axes(s))
+			return false;
+	}
+	both->k += h.k;
+	both->bytes += h.bytes - (double)local_bytes(m, y->out[0]);
+	return true;
+}
+
+static double product(const struct gemm *g)
+{
+	return g->m * g->n * g->k * g->batch;
+}
+
+enum { MOST_MERGED = 8 };
+
+/* Looks for products like first, behind it in its block, and gives all of them the note of one. */
+static void merge_from(struct pricing *p, const struct op *first)
+{
+	const struct op *member[MOST_MERGED] = { first };
+	struct gemm all = product_of(p->m, first);
+	int n = 1;
+
+	for (const struct op *op = first->next; op && n < MOST_MERGED; op = op->next) {
+		if (op->code != OP_EINSUM || op->phase != first->phase || p->note[op->mark].share > 0)
+			continue;
+		if (!share_operand(p->m, first, op, &all)) {
+			if (!share_result(p->m, first, op, &all))
+				continue;
+			if (reduction_of(op))
+				p->note[reduction_of(op)->mark].merged = true;
+		}
+		member[n++] = op;
+	}
+	for (int i = 0; i < n; i++) {
+		struct gemm own = product_of(p->m, member[i]);
+
+		p->note[member[i]->mark].gemm = all;
+		p->note[member[i]->mark].share = product(&own) / product(&all);
+	}
+}
+
+static void mark_readers(const struct block *b)
+{
+	for (const struct op *op = b->first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->aux = NULL;
+	for (struct op *op = b->first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (op->in[i]->def && op->in[i]->home == b)
+				op->in[i]->aux = op->in[i]->mark++ ? NULL : op;
+}
+
+static void unmark(const struct block *b)
+{
+	for (const struct op *op = b->first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nout; i++)
+			op->out[i]->mark = 0;
+}
+
+static bool in_loop(const struct op *op)
+{
+	return op->home->owner != NULL;
+}
+
+/* Products with weights in layers may run in fewer bits. Those of the router are in fp32, the head's in bf16. */
+static int width_of(const struct module *m, const struct op *op)
+{
+	return in_loop(op) && op->in[0]->dt == BF16 && op->in[1]->dt == BF16 ? software(m, SW_GEMM) : GEMM_PLAN;
+}
+
+/* Casts to fp8 and back, each value once: bytes of an operand forward, of a gradient backward, of a weight once a
+ * step. From the passes over memory of Transformer Engine's fp8 modules. */
+static double cast_bytes(const struct pricing *p, const struct op *op)
+{
+	bool again = HAS(op, again), forward = op->phase == FORWARD || again;
+	double bytes = 0;
+	int weight = op->in[0]->kind == K_PARAM ? 0 : op->in[1]->kind == K_PARAM ? 1 : -1;
+
+	if (weight < 0)
+		return 0;
+	const struct value *x = op->in[1 - weight];
+	if (forward)
+		bytes = 0.6 * 4 * (double)local_count(p->m, x) * p->note[op->mark].share + 2 * (double)local_count(p->m, op->in[weight]) / (double)p->m->micro;
+	else
+		bytes = 3.2 * (double)local_count(p->m, x);
+	return bytes;
+}
+
+static double memory_seconds(const struct module *m, double bytes)
+{
+	return m->hw.bandwidth > 0 ? bytes / (m->hw.bandwidth * MEMORY_SHARE) : 0;
+}
+
+static struct op_price price_einsum(const struct pricing *p, const struct op *op)
+{
+	const struct note *note = &p->note[op->mark];
+	struct op_price x = { .kind = T_PRODUCTS, .launches = 1 };
+	int width = width_of(p->m, op);
+
+	if (note->gemm.m == 1 || note->gemm.n == 1 || note->gemm.k == 1) {
+		x.kind = T_MEMORY;
+		x.seconds = memory_seconds(p->m, op_local_bytes(p->m, op));
+		return x;
+	}
+	x.seconds = gemm_price(p->m, &note->gemm, op->in[0]->dt, width) * note->share;
+	x.launches = note->share;
+	if (note->gemm.batch > 1)
+		x.seconds /= GROUPED_SHARE;
+	if (width != GEMM_PLAN)
+		x.extra = memory_seconds(p->m, cast_bytes(p, op));
+	return x;
+}
+
+/* -- attention -- */
+
+struct scores {
+	double rows, keys, batch; /* of a rank, all blocks of a ring together; batch: of heads and sequences */
+	double qk, v;             /* dims of a head */
+};
+
+static struct scores scores_of(const struct module *m, const struct op *op)
+{
+	const struct value *q = op->in[0], *k = op->in[1], *v = op->in[2];
+	double ring = (double)group_size(m, attn_ring(op)), all = (double)local_count(m, q);
+	struct scores s = { .qk = (double)dim_size(m, op->at.dim), .v = 1 };
+	dimid row = HAS(op, causal) ? op->at.causal : NODIM;
+
+	for (int i = 0; i < v->nd; i++)
+		if (!has_dim(q, v->d[i]) && v->d[i] != op->at.ctx)
+			s.v *= (double)cap_of(m, v->d[i], &v->sh.on[i]);
+	if (has_dim(v, op->at.dim))
+		s.v *= s.qk;
+	s.keys = (double)cap_of(m, op->at.ctx, &k->sh.on[dim_pos(k, op->at.ctx)]) * ring;
+	for (int i = 0; i < q->nd && row == NODIM; i++) /* without an order: what q has and k lacks */
+		if (!has_dim(k, q->d[i]) && dim_size(m, q->d[i]) >= dim_size(m, op->at.ctx))
+			row = q->d[i];
+	s.rows = row == NODIM ? 1 : (double)cap_of(m, row, &q->sh.on[dim_pos(q, row)]);
+	s.batch = all / s.qk / s.rows;
+	return s;
+}
+
+/* Share of the rate that a head of so many dims gets: tiles of 64 and 128 fit best. */
+static double head_share(double d)
+{
+	return d < 128 ? 0.95 : d == 128 ? 1 : d <= 192 ? 0.92 : 0.90;
+}
+
+static double flash_share(const struct module *m)
+{
+	double best = m->hw.fa3 > 0 ? m->hw.fa3 : ATTENTION_USUAL;
+	double share[] = { best, 0, m->hw.fa1, m->hw.fa2, best }, x = share[software(m, SW_ATTENTION)];
+
+	return x > 0 ? x : best;
+}
+
+/* Keys that a row meets: with an order half, and what tiles on the diagonal have too many. */
+static double keys_met(const struct op *op, double keys)
+{
+	return HAS(op, causal) ? keys / 2 + 64 : keys;
+}
+
+static double flash_seconds(const struct module *m, const struct op *op, const struct scores *s)
+{
+	double peak = op->in[0]->dt == BF16 ? m->hw.bf16 : m->hw.fp32, back = op->code == OP_ATTENTION_GRAD;
+	double flops = 2 * s->batch * s->rows * keys_met(op, s->keys) * (s->qk + s->v) * (back ? 2.5 : 1);
+	double rate = peak * flash_share(m) * ATTENTION_SHARE * head_share(s->qk) * s->keys / (s->keys + ATTENTION_RAMP);
+
+	return rate > 0 ? flops / (rate * (back ? ATTENTION_BACK : 1)) : 0;
+}
+
+/* Scores are made, kept and read: two products forward, four backward, on all of them. */
+static struct op_price unfused(const struct module *m, const struct op *op, const struct scores *s)
+{
+	struct gemm qk = { s->batch, s->rows, s->keys, s->qk, 0 }, pv = { s->batch, s->rows, s->v, s->keys, 0 };
+	bool back = op->code == OP_ATTENTION_GRAD;
+	double count = s->batch * s->rows * s->keys, bytes = (back ? 6 : 4) + (HAS(op, p) ? 5 : 0);
+	double once = gemm_price(m, &qk, op->in[0]->dt, GEMM_PLAN) + gemm_price(m, &pv, op->in[0]->dt, GEMM_PLAN);
+
+	return (struct op_price){ .kind = T_ATTENTION, .seconds = once * (back ? 2 : 1) + memory_seconds(m, bytes * count),
+				  .launches = back ? 9 : 7 };
+}
+
+static struct op_price price_attention(const struct module *m, const struct op *op)
+{
+	struct scores s = scores_of(m, op);
+	struct op_price x = { .kind = T_ATTENTION, .launches = 1 };
+	double bytes = comm_bytes(m, op);
+
+	if (software(m, SW_ATTENTION) == ATTN_UNFUSED)
+		x = unfused(m, op, &s);
+	else
+		x.seconds = flash_seconds(m, op, &s) + LAUNCH_TAIL;
+	if (bytes > 0 && attn_ring(op)) { /* blocks go round under the computing on others */
+		double send = link_price(m, comm_axes(op), bytes, 1, 0);
+
+		x.ring = fmax(RING_SHOWN * send, send - RING_HIDES * x.seconds);
+	} else if (bytes > 0) {
+		x.ring = link_price(m, comm_axes(op), bytes, 1, 0);
+	}
+	return x;
+}
+
+/* -- work on elements -- */
+
+/* Other software keeps what passes between kernels in the width of the plan's precision, where ours saves casts. */
+static double value_bytes(const struct module *m, const struct value *v)
+{
+	bool wide = v->dt == F32 && v->kind == K_INNER && m->precision == BF16 && software(m, SW_ELEMENTWISE) != ELEM_PLAN;
+
+	return (double)local_bytes(m, v) / (wide ? 2 : 1);
+}
+
+/* A table that is only looked up in is not read whole. */
+static double lookup_bytes(const struct module *m, const struct block *body, const struct value *table)
+{
+	double bytes = 0;
+
+	for (const struct op *op = body->first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nin; i++)
+			if (op->in[i] == table) {
+				if (op->code != OP_LOOKUP || i)
+					return value_bytes(m, table);
+				bytes += (double)local_count(m, op->out[0]) * dtype_bytes(table->dt);
+			}
+	return fmin(bytes, (double)local_bytes(m, table));
+}
+
+static double moved_bytes(const struct module *m, const struct op *op)
+{
+	double bytes = 0;
+
+	if (op->code == OP_LOOKUP)
+		return op_local_bytes(m, op) - (double)local_bytes(m, op->in[0]) +
+		       fmin((double)local_bytes(m, op->in[0]), (double)local_bytes(m, op->out[0]));
+	if (op->code != OP_KERNEL)
+		return op_local_bytes(m, op);
+	for (uint32_t i = 0; i < op->nin; i++)
+		bytes += lookup_bytes(m, op->body, op->body->args.at[i]);
+	for (uint32_t i = 0; i < op->nout; i++)
+		bytes += value_bytes(m, op->out[i]);
+	return bytes;
+}
+
+static bool of_loss(const struct pricing *p, const struct op *op)
+{
+	double most = 0;
+
+	for (uint32_t i = 0; i < op->nin + op->nout; i++)
+		most = fmax(most, (double)local_count(p->m, i < op->nin ? op->in[i] : op->out[i - op->nin]));
+	return !in_loop(op) && (op->phase == FORWARD || op->phase == BACKWARD) && p->logits > 0 && most >= p->logits;
+}
+
+/* How often software moves the bytes that our kernels move once. */
+static double traffic(const struct pricing *p, const struct op *op)
+{
+	static const double element[] = { [ELEM_PLAN] = 1, [ELEM_FUSED] = 0.95, [ELEM_XLA] = 0.85, [ELEM_COMPILED] = 0.80, [ELEM_EAGER] = 1.9 };
+	/* bytes a logit, of ours 8: Transformer Engine's loss 20, PyTorch's 30, Megatron's in fp32 36 */
+	static const double loss[] = { [LOSS_PLAN] = 1, [LOSS_FUSED] = 20. / 8, [LOSS_EAGER] = 30. / 8, [LOSS_FP32] = 36. / 8 };
+
+	if (of_loss(p, op))
+		return loss[software(p->m, SW_LOSS)];
+	return op->phase == EPILOGUE ? 1 : element[software(p->m, SW_ELEMENTWISE)];
+}
+
+static struct op_price price_elements(const struct pricing *p, const struct op *op)
+{
+	double bytes = moved_bytes(p->m, op) * traffic(p, op);
+
+	return (struct op_price){ .kind = T_MEMORY, .seconds = memory_seconds(p->m, bytes), .launches = 1 };
+}
+
+/* -- collectives -- */
+
+static enum time_kind comm_kind(const struct op *op)
+{
+	bool reduces = op->code == OP_REDUCE_SCATTER || op->code == OP_ALL_REDUCE;
+
+	if (op->code == OP_ALL_TO_ALL)
+		return T_EXCHANGE;
+	if (op->in[0]->kind == K_PARAM || op->phase == PROLOGUE || op->phase == EPILOGUE)
+		return reduces ? T_GRADS : T_PARAMS;
+	return reduces && op->phase == BACKWARD && !HAS(op, again) && op->in[0]->dt == F32 ? T_GRADS : T_ACTIVATIONS;
+}
+
+/* -- chains: where an axis crosses nodes the plan goes link by link, where a library issues one collective */
+
+static bool same_user(const struct module *m, uint32_t a, uint32_t b)
+{
+	int of[2] = { -1, -1 };
+
+	for (int i = 0; i < (int)m->axes.n; i++)
+		for (int k = 0; k < 2; k++)
+			if ((k ? b : a) >> i & 1) {
+				if (of[0] >= 0 && of[0] != m->axes.at[i].user)
+					return false;
+				of[0] = m->axes.at[i].user;
+			}
+	return true;
+}
+
+/* The collective that goes on with what op sends, as a part of the same. */
+static const struct op *goes_on(const struct module *m, const struct op *op)
+{
+	const struct op *next = op->nin == 1 ? only_reader(op->out[0]) : NULL;
+
+	while (next && next->code == OP_WAIT && next->nin == 1)
+		next = only_reader(next->out[0]);
+	if (!next || !comm_sends(next->code) || next->nin != 1)
+		return NULL;
+	if (op->code == OP_ALL_TO_ALL || next->code == OP_ALL_TO_ALL)
+		return op->code == next->code ? next : NULL;
+	return same_user(m, comm_axes(op), comm_axes(next)) ? next : NULL;
+}
+
+enum { MOST_LINKS = 4 };
+
+/* A ring through all nodes: the parts on different links are under way at once. */
+static double pipelined(const struct module *m, const struct op *first)
+{
+	double link[MOST_LINKS] = { 0 }, most = 0;
+
+	for (const struct op *op = first; op; op = goes_on(m, op))
+		link[comm_link(m, comm_axes(op))] +=
+			link_price(m, comm_axes(op), comm_bytes(m, op), op->code == OP_ALL_REDUCE ? 2 : 1, 0);
+	for (int i = 0; i < MOST_LINKS; i++)
+		most = fmax(most, link[i]);
+	return most;
+}
+
+static void find_chain(struct pricing *p, const struct op *first)
+{
+	struct note *note = &p->note[first->mark];
+
+	if (note->merged || !goes_on(p->m, first))
+		return;
+	if (first->code == OP_ALL_TO_ALL)
+		for (const struct op *op = first; op; op = goes_on(p->m, op))
+			note->axes |= comm_axes(op);
+	else
+		note->seconds = pipelined(p->m, first);
+	for (const struct op *op = goes_on(p->m, first); op; op = goes_on(p->m, op))
+		p->note[op->mark].merged = true;
+}
+
+static struct op_price price_comm(const struct pricing *p, const struct op *op)
+{
+	const struct note *note = &p->note[op->mark];
+	struct op_price x = { .kind = comm_kind(op), .launches = HOST_COLLECTIVE };
+	double sent = comm_bytes(p->m, op);
+	bool narrow = x.kind == T_GRADS && op->in[0]->dt == F32 && software(p->m, SW_GRADS) == GRADS_BF16;
+
+	if (note->axes) {
+		double n = (double)group_size(p->m, note->axes);
+
+		x.seconds = link_price(p->m, note->axes, (n - 1) / n * (double)local_bytes(p->m, op->in[0]), 1, p->copies);
+	} else if (note->seconds > 0) {
+		x.seconds = narrow ? note->seconds / 2 : note->seconds;
+	} else {
+		x.seconds = link_price(p->m, comm_axes(op), narrow ? sent / 2 : sent, op->code == OP_ALL_REDUCE ? 2 : 1,
+				       op->code == OP_ALL_TO_ALL ? p->copies : 0);
+	}
+	return x;
+}
+
+/* Lies in another's storage, or in a place of its own from the start. */
+bool op_is_free(const struct module *m, const struct op *op)
+{
+	return opinfo[op->code].class == C_LEAF || op->code == OP_WRITE || op->code == OP_REPORT || op->code == OP_WAIT || is_alias(m, op) ||
+	       (opinfo[op->code].class == C_COMM && !comm_sends(op->code));
+}
+
+struct op_price op_price(const struct pricing *p, const struct op *op)
+{
+	struct op_price x = { .kind = comm_sends(op->code) ? comm_kind(op) : T_MEMORY };
+
+	if (op_is_free(p->m, op) || p->note[op->mark].merged)
+		return x;
+	x = comm_sends(op->code) ? price_comm(p, op) : op->code == OP_EINSUM ? price_einsum(p, op) :
+	    opinfo[op->code].class == C_ATTN ? price_attention(p->m, op) : price_elements(p, op);
+	x.extra += memory_seconds(p->m, p->note[op->mark].bytes);
+	return x;
+}
+
+double launch_seconds(const struct module *m)
+{
+	/* Our own runtime issues what a table says; XLA records most; torch.compile launches less by itself. */
+	static const double element[] = { [ELEM_PLAN] = 0.05, [ELEM_FUSED] = 1, [ELEM_XLA] = 0.1, [ELEM_COMPILED] = 0.6, [ELEM_EAGER] = 1 };
+	double share = element[software(m, SW_ELEMENTWISE)];
+
+	return HOST_LAUNCH * (software(m, SW_GRAPHS) == GRAPHS_ON ? fmin(share, 0.05) : share);
+}
+
+/* -- what ops say of each other -- */
+
+int64_t number_ops(const struct block *block, int64_t n)
+{
+	for (struct op *op = block->first; op; op = op->next) {
+		op->mark = n++;
+		if (op->code == OP_REPEAT)
+			n = number_ops(op->body, n);
+	}
+	return n;
+}
+
+/* A sum over the microbatches is read and written once more by each. */
+static void note_sums(struct pricing *p, const struct op *loop)
+{
+	uint32_t first = (uint32_t)loop->at.ncarry;
+	double width = software(p->m, SW_GRADS) == GRADS_BF16 ? 6 : 8;
+
+	for (uint32_t i = first; HAS(loop, acc) && p->m->micro > 1 && i < loop->body->yields.n; i++) {
+		const struct value *v = loop->body->yields.at[i];
+
+		if (loop->at.acc >> (i - first) & 1 && v->def && v->home == loop->body)
+			p->note[v->def->mark].bytes += width * (double)local_count(p->m, v);
+	}
+}
+
+static void find_notes(struct pricing *p, const struct block *b)
+{
+	for (const struct op *op = b->first; op; op = op->next) {
+		if (op->code == OP_EINSUM && op->phase == FORWARD && !in_loop(op))
+			p->logits = fmax(p->logits, (double)local_count(p->m, op->out[0]));
+		if (op->code == OP_SCATTER && op->phase == FORWARD) {
+			double copies = (double)value_count(p->m, op->out[0]) / (double)value_count(p->m, op->in[0]);
+
+			p->copies = fmax(p->copies, copies);
+		}
+		if (op->code == OP_REPEAT)
+			note_sums(p, op);
+		if (op->body)
+			find_notes(p, op->body);
+	}
+}
+
+static void merge_products(struct pricing *p, const struct block *b)
+{
+	unmark(b);
+	mark_readers(b);
+	for (const struct op *op = b->first; op; op = op->next) {
+		if (op->code == OP_REPEAT) {
+			merge_products(p, op->body);
+		} else if (comm_sends(op->code) && software(p->m, SW_ELEMENTWISE) != ELEM_PLAN) {
+			find_chain(p, op);
+		} else if (op->code == OP_EINSUM && !p->note[op->mark].share) {
+			if (software(p->m, SW_ELEMENTWISE) == ELEM_PLAN) {
+				p->note[op->mark] = (struct note){ .gemm = product_of(p->m, op), .share = 1 };
+				continue;
+			}
+			merge_from(p, op);
+		}
+	}
+	unmark(b);
+}
+
+struct pricing *pricing_of(struct arena *mem, const struct module *m)
+{
+	struct pricing *p = NEW(mem, struct pricing);
+
+	*p = (struct pricing){ .m = m, .copies = 1 };
+	p->note = NEWN(mem, struct note, number_ops(&m->top, 0) + 1);
+	find_notes(p, &m->top);
+	merge_products(p, &m->top);
+	return p;
+}

@@ -1,0 +1,203 @@
+/* What ops take on real hardware: shapes of products, sizes of collectives, switches of software. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+#include "passes/price.h"
+#include "passes/report.h"
+
+struct made {
+	struct arena *mem;
+	struct sources src;
+	struct diag d;
+	struct module *m;
+};
+
+static void make(struct made *x, const char *file, const char *plan, const char *mesh, const char *set, const char *software)
+{
+	const char *sets[2];
+	struct front_options front = { .plan = plan, .mesh = mesh, .sets = sets };
+
+	*x = (struct made){ .mem = arena_new() };
+	if (set)
+		sets[front.nsets++] = set;
+	if (software)
+		sets[front.nsets++] = arena_printf(x->mem, "software=%s", software);
+	diag_init(&x->d, x->mem, &x->src, NULL);
+	x->m = front_compile(x->mem, &x->src, &x->d, file, &front);
+	assert_non_null(x->m);
+	assert_true(run_passes(x->m, &x->d, &(struct pass_options){ .verify = true }));
+}
+
+static double step_of(const struct made *x)
+{
+	struct flops f = count_flops(x->m);
+
+	return step_time_of(x->mem, x->m, &f).step;
+}
+
+static double with(struct made *x, enum switch_no sw, int word)
+{
+	uint8_t before = x->m->software.at[sw];
+	double t;
+
+	x->m->software.at[sw] = (uint8_t)word;
+	t = step_of(x);
+	x->m->software.at[sw] = before;
+	return t;
+}
+
+static double rate(const struct module *m, double batch, double rows, double n, double k, int width)
+{
+	struct gemm g = { batch, rows, n, k, 2 * batch * (rows * k + k * n + rows * n) };
+
+	return 2 * batch * rows * n * k / gemm_price(m, &g, BF16, width);
+}
+
+static void test_products(void **state)
+{
+	struct made x;
+
+	(void)state;
+	make(&x, "examples/llama.pdsl", NULL, NULL, NULL, NULL);
+	const struct module *m = x.m;
+	double large = rate(m, 1, 16384, 16384, 16384, GEMM_PLAN);
+
+	assert_true(large < m->hw.best16 && large > 0.85 * m->hw.best16);
+	assert_true(rate(m, 1, 16384, 16384, 128, GEMM_PLAN) < 0.5 * large);          /* little depth */
+	assert_true(rate(m, 1, 16384, 16384 - 4, 16384, GEMM_PLAN) < 0.4 * large);    /* not aligned */
+	assert_true(rate(m, 1, 16384, 16384 - 8, 16384, GEMM_PLAN) < 0.9 * large);
+	assert_true(rate(m, 1, 16384, 8, 16384, GEMM_PLAN) < 0.1 * large);            /* bound by memory */
+	/* 132 units: 11 x 12 tiles of 128 x 256 are one wave, one column more is nearly two */
+	assert_true(rate(m, 1, 128 * 12, 256 * 11, 8192, GEMM_PLAN) > 1.2 * rate(m, 1, 128 * 12, 256 * 11 + 64, 8192, GEMM_PLAN));
+	assert_true(rate(m, 1, 16384, 16384, 16384, GEMM_FP8) > 1.3 * large);
+	assert_true(fabs(rate(m, 8, 2048, 2048, 4096, GEMM_PLAN) / rate(m, 1, 8 * 2048, 2048, 4096, GEMM_PLAN) - 1) < 0.05);
+	arena_free(x.mem);
+}
+
+static void test_curve(void **state)
+{
+	double last = 0;
+
+	(void)state;
+	for (double bytes = 1e3; bytes < 1e11; bytes *= 1.5) {
+		assert_true(size_curve(bytes) >= last && size_curve(bytes) <= 1);
+		last = size_curve(bytes);
+	}
+	assert_true(fabs(size_curve(1e6) - 0.10) < 1e-9 && size_curve(1e10) == 1);
+}
+
+/* Bytes of a rank's, in a node, across nodes, and of an exchange. */
+static void test_links(void **state)
+{
+	struct made x;
+
+	(void)state;
+	make(&x, "examples/llama.pdsl", "big", "dp=16,tp=8", "batch=512", NULL);
+	struct module *m = x.m;
+	uint32_t tp = 1u << find_axis(m, "tp"), dp = 0;
+	double gb = 1e9;
+
+	for (int i = 0; i < (int)m->axes.n; i++)
+		if (!m->axes.at[i].time && streq(m->mesh.at[m->axes.at[i].user].name, "dp"))
+			dp |= 1u << i;
+	assert_true(link_price(m, tp, gb, 1, 0) > gb / 450e9);
+	assert_true(link_price(m, dp, gb, 1, 0) > gb / 50e9);              /* one card a rank */
+	assert_true(link_price(m, tp | dp, gb, 1, 0) < gb / 50e9);         /* eight cards a node */
+	assert_true(link_price(m, tp, 2 * gb, 2, 0) < 2.1 * link_price(m, tp, gb, 1, 0));
+	assert_true(link_price(m, tp, 1e6, 1, 0) > 5 * 1e6 / 450e9);       /* small messages */
+	assert_true(link_price(m, dp, 1, 1, 0) > 8e-6);                    /* latency */
+	double once = link_price(m, tp | dp, gb, 1, 8);
+	m->software.at[SW_DISPATCH] = DISPATCH_EACH;
+	assert_true(link_price(m, tp | dp, gb, 1, 8) > 1.05 * once);
+	arena_free(x.mem);
+}
+
+static void test_switches(void **state)
+{
+	struct made x;
+
+	(void)state;
+	make(&x, "examples/llama.pdsl", "big", "pp=2,dp=2,tp=8", "batch=256", "nvidia_2026");
+	double t = step_of(&x);
+
+	assert_string_equal(x.m->software.name, "nvidia_2026");
+	assert_true(with(&x, SW_TP, OVERLAP_OFF) > 1.01 * t);
+	assert_true(with(&x, SW_ATTENTION, ATTN_UNFUSED) > 1.1 * t);
+	assert_true(with(&x, SW_ATTENTION, ATTN_FA2) > t);
+	assert_true(with(&x, SW_ELEMENTWISE, ELEM_EAGER) > t);
+	assert_true(with(&x, SW_GEMM, GEMM_FP8) < 0.95 * t);
+	assert_true(with(&x, SW_P2P, P2P_BLOCKING) > t);
+	assert_true(with(&x, SW_DP, OVERLAP_OFF) > t);
+	assert_true(with(&x, SW_GRADS, GRADS_PLAN) > t);
+	assert_true(step_of(&x) == t);
+	arena_free(x.mem);
+}
+
+/* Small layers wait for the host, unless launches are recorded. */
+static void test_host(void **state)
+{
+	struct made x;
+
+	(void)state;
+	make(&x, "examples/gpt2.pdsl", NULL, "dp=1,tp=1", "batch=8", "torch_eager");
+	double t = step_of(&x);
+	assert_true(with(&x, SW_GRAPHS, GRAPHS_ON) < 0.8 * t);
+	assert_true(with(&x, SW_ELEMENTWISE, ELEM_COMPILED) < t);
+	arena_free(x.mem);
+}
+
+/* Params that are gathered ahead cost less than those that are waited for; what is waited for is a part. */
+static void test_prefetch(void **state)
+{
+	struct made x;
+
+	(void)state;
+	make(&x, "examples/llama.pdsl", NULL, "dp=8", "batch=512,seq=512", "torch_compiled");
+	struct flops f = count_flops(x.m);
+	struct step_time t = step_time_of(x.mem, x.m, &f);
+	const struct busy *b = &t.costs.stage[t.busiest];
+	double sum = 0;
+
+	for (int k = 0; k < NTIME; k++)
+		sum += b->kind[k];
+	assert_true(fabs(sum + t.run.idle - t.run.seconds) < 1e-9 * t.run.seconds);
+	assert_true(b->hidden > 0);
+	assert_true(with(&x, SW_PREFETCH, OVERLAP_OFF) > 1.05 * t.step);
+	arena_free(x.mem);
+}
+
+/* All of a layer again costs its last product more than what backward reads. */
+static void test_whole(void **state)
+{
+	struct made x;
+
+	(void)state;
+	make(&x, "examples/llama.pdsl", NULL, "dp=8", "batch=512,recompute=full", "torch_compiled");
+	double whole = step_of(&x), least = with(&x, SW_RECOMPUTE, RECOMPUTE_PLAN);
+	double none = least;
+	struct made y;
+
+	make(&y, "examples/llama.pdsl", NULL, "dp=8", "batch=512", "torch_compiled");
+	none = step_of(&y);
+	assert_true(whole > least && least > none);
+	assert_true(whole < 1.4 * none);
+	arena_free(x.mem);
+	arena_free(y.mem);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_products), cmocka_unit_test(test_curve), cmocka_unit_test(test_links),
+		cmocka_unit_test(test_switches), cmocka_unit_test(test_host), cmocka_unit_test(test_prefetch),
+		cmocka_unit_test(test_whole),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
