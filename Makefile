@@ -58,7 +58,7 @@ SOFTGPU := build/softgpu
 SOFTGPU_SRC := $(filter-out tests/softgpu/test_%.c,$(wildcard tests/softgpu/*.c))
 SOFTGPU_LIBS := libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libnccl.so.2
 
-.PHONY: all demo check softgpu check-softgpu deps deps-fuzz deps-browser gpu-check check-includes unit units bench fuzz fuzz-check fuzzers mutate pipeline-all clean install FORCE
+.PHONY: all demo check validate softgpu check-softgpu deps deps-fuzz deps-browser gpu-check check-includes unit units bench fuzz fuzz-check fuzzers mutate pipeline-all clean install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 all: $(BUILD)/ptc
@@ -154,6 +154,10 @@ gpu-check: all
 
 bench: all
 	$(Q)tests/bench.sh
+
+# Predictions of all published runs of tests/validate/rows.jsonl; some minutes.
+validate: all
+	$(Q)BUILD=$(BUILD) python3 tests/validate/validate.py --bounds all
 
 # `make fuzz T=600`: fuzzers and random programs for that many seconds. `make fuzz-check N=100000 SEED=7`:
 # random modules, partitioned, against one rank. `make check` runs both for a while.
