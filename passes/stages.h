@@ -30,6 +30,10 @@ struct stages {
 
 struct spot *spot_of(struct stages *s, const struct value *v);
 int stage_loop(const struct stages *s, const struct op *op); /* which repeat of the pipeline; -1 */
+/* -- once_stages.c -- */
+bool from_zero(const struct op *repeat, uint32_t i);  /* carried value i begins with zero */
+bool carry_once(struct stages *s);  /* makes what loops that run once a step carry {local}; false: it can't be */
+
 void place_late(struct stages *s);  /* the epilogue; see late_stages.c */
 /* x, as it is on the stages of `from`, for those of `to`: a sum over the pipeline's axis. Before b->before. */
 struct value *to_sum(struct builder *b, struct value *x, int64_t from, int64_t to, bool partial);

@@ -72,7 +72,7 @@ one_case() { # MODEL STAGES ORDER MICROBATCHES AXES RECOMPUTE
 		bad "$name: explain" "$TMP/err"
 		return
 	fi
-	if expect "$name" 0 timeout 120 "$PTC" check "$TMP/case.pdsl" --set "$size"; then ok "$name"; fi
+	if expect "$name" 0 timeout 600 "$PTC" check "$TMP/case.pdsl" --set "$size"; then ok "$name"; fi
 }
 
 # Those of $TMP/cases, in two processes.
@@ -112,7 +112,7 @@ cases
 for model in tests/pipeline/*.pdsl; do
 	for how in '--set microbatches=3' '--set microbatches=1' '--set microbatches=2 --mesh pp=3'; do
 		# shellcheck disable=SC2086
-		if expect "$model $how" 0 timeout 120 "$PTC" check "$model" $how; then ok "$model $how"; fi
+		if expect "$model $how" 0 timeout 600 "$PTC" check "$model" $how; then ok "$model $how"; fi
 	done
 done
 
@@ -133,7 +133,7 @@ trains() {
 	size=batch=12,layers=7
 	write_case gpt "$2" "$3" "" >"$TMP/case.pdsl"
 	shift 3
-	expect "$name" 0 timeout 120 "$PTC" run "$TMP/case.pdsl" --set "$size,vocab=256,microbatches=3" --steps 3 --json \
+	expect "$name" 0 timeout 600 "$PTC" run "$TMP/case.pdsl" --set "$size,vocab=256,microbatches=3" --steps 3 --json \
 		--data tests/data/text.txt "$@"
 }
 
@@ -178,7 +178,7 @@ bits() {
 	rm -f "$TMP/bits.st"
 	case_of "${model:-gpt}"
 	write_case "${model:-gpt}" "$1" "$2" "$3" >"$TMP/case.pdsl"
-	expect "$model $*" 0 timeout 300 "$PTC" run "$TMP/case.pdsl" --set "batch=8,$size,vocab=256,microbatches=4" --steps "$4" \
+	expect "$model $*" 0 timeout 600 "$PTC" run "$TMP/case.pdsl" --set "batch=8,$size,vocab=256,microbatches=4" --steps "$4" \
 		--json --data tests/data/text.txt --save "$TMP/bits.st" || return
 	losses >"$TMP/bits"
 }
