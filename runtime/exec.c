@@ -473,7 +473,7 @@ bool threads_run(struct runtime *r, void (*what)(struct rank *))
 {
 	pthread_mutex_lock(&r->lock);
 	r->what = what;
-	r->busy = r->nrank;
+	r->busy = r->here < 0 ? r->nrank : 1;
 	r->turn++;
 	pthread_cond_broadcast(&r->go);
 	while (r->busy)
@@ -538,6 +538,8 @@ bool threads_start(struct runtime *rt, struct diag *d)
 		return diag_error(d, (struct span){ 0 }, "threads can't be made");
 	pthread_attr_setstacksize(&attr, 16 << 20);
 	for (int64_t i = 0; i < rt->nrank; i++) {
+		if (!rank_here(&rt->rank[i]))
+			continue;
 		int err = pthread_create(&rt->rank[i].thread, &attr, rank_main, &rt->rank[i]);
 
 		if (err) {

@@ -414,6 +414,7 @@ struct runtime {
 	struct module *m;
 	uint64_t seed;
 	int64_t nrank;
+	int64_t here;              /* of several processes, the rank that is this one; -1: all are here */
 	struct rank *rank;
 	struct comm *comm;
 	const struct backend *backend;
@@ -442,6 +443,12 @@ struct runtime {
 	bool (*after_place)(struct rank *, const struct pipe_step *, int place); /* tests look in here; NULL */
 };
 int group_kind(struct runtime *rt, uint32_t axes, int64_t where); /* its row */
+
+static inline bool rank_here(const struct rank *r)
+{
+	return r->rt->here < 0 || r->rt->here == r->no;
+}
+
 char *rank_at(const struct rank *r, const struct loc *l);
 bool holds_any(const struct rank *r, int64_t places);
 bool run_prog(struct rank *r, const struct prog *p);

@@ -238,6 +238,12 @@ static void for_part(struct runtime *rt, const struct buffer *b, struct rank *r,
 {
 	struct part p = part_of(rt, b, r);
 
+	if (!rank_here(r)) {
+		if (f->out)
+			comm_fail(rt->comm, r->no, b->at, "'%s' is in another process", b->name);
+		return;
+	}
+
 	char *at = buffer_at(r, b);
 	int64_t bytes = buffer_bytes(r, b);
 
@@ -309,19 +315,24 @@ static struct rank *first_copy(struct runtime *rt, const struct buffer *b, struc
 	return r;
 }
 
+static void draw(struct rank *r, const struct buffer *b)
+{
+	struct runtime *rt = r->rt;
+	struct filling f = { .key = rt->seed };
+
+	if (b->init == INIT_NORMAL)
+		f.key = stream_key(rt->seed, b->owner ? b->owner : b->name);
+	for_part(rt, b, r, b->init == INIT_NORMAL ? normal_one : init_one, &f);
+}
+
 void init_first(struct rank *r)
 {
 	struct runtime *rt = r->rt;
 
 	for (uint32_t i = 0; i < rt->m->bufs.n; i++) {
 		const struct buffer *b = rt->m->bufs.at[i];
-		struct filling f = { .key = rt->seed };
-
-		if (b->off < 0 || b->init == INIT_ZEROS || !is_first(rt, b, r))
-			continue; /* the arena is zero */
-		if (b->init == INIT_NORMAL)
-			f.key = stream_key(rt->seed, b->owner ? b->owner : b->name);
-		for_part(rt, b, r, b->init == INIT_NORMAL ? normal_one : init_one, &f);
+		if (b->off >= 0 && b->init != INIT_ZEROS && is_first(rt, b, r)) /* the arena is zero */
+			draw(r, b);
 	}
 }
 
@@ -349,7 +360,12 @@ void init_copies(struct rank *r)
 
 		if (b->off < 0 || b->init == INIT_ZEROS || is_first(rt, b, r) || !buffer_at(r, b))
 			continue;
-		copy_buffer(first_copy(rt, b, r), r, b);
+		struct rank *from = first_copy(rt, b, r);
+
+		if (rank_here(from))
+			copy_buffer(from, r, b);
+		else
+			draw(r, b); /* the same numbers */
 	}
 }
 
@@ -470,7 +486,7 @@ static bool make_all(struct runtime *rt, struct diag *d)
 	for (int64_t i = 0; i < rt->nrank; i++) {
 		rt->rank[i].no = i;
 		find_rank(rt, &rt->rank[i]);
-		if (!make_rank(rt, &rt->rank[i], d))
+		if (rank_here(&rt->rank[i]) && !make_rank(rt, &rt->rank[i], d))
 			return false;
 	}
 	if (!make_groups(rt, d) || !actions_open(rt, d))
@@ -493,6 +509,7 @@ struct runtime *rt_open_on(const struct backend *backend, struct module *m, uint
 	rt->m = m;
 	rt->seed = seed;
 	rt->backend = backend;
+	rt->here = -1;
 	pthread_mutex_init(&rt->lock, NULL);
 	pthread_cond_init(&rt->go, NULL);
 	pthread_cond_init(&rt->ended, NULL);

@@ -176,6 +176,8 @@ static int one_step(struct run *x, struct arena *mem, int64_t step)
 	if (x->steps > 1)
 		x->later_seconds += seconds;
 	x->loss = rt_report(x->rt, "loss", &x->has_loss);
+	if (x->rt->here > 0)
+		return DONE; /* rank 0 says it */
 	if (x->opt->json)
 		print_json(x, mem, step, seconds);
 	else if (x->opt->log_every > 0 && (step % x->opt->log_every == 0 || step + 1 == x->opt->steps))
@@ -216,6 +218,10 @@ static int run_all(struct run *x, struct arena *mem, const sigset_t *set)
 		return WRONG;
 	if (o->init && !params_load(x->rt, o->init, x->d))
 		return WRONG;
+	if (o->save && x->rt->here >= 0) {
+		diag_error(x->d, nowhere, "--save needs all ranks in one process: each of several has its part of the params only");
+		return WRONG;
+	}
 	if (o->trace && x->rt->backend != &cpu_backend) {
 		diag_error(x->d, nowhere, "--trace shows when a rank of the processor begins and ends what it does; a GPU works later");
 		diag_note(x->d, nowhere, "'nsys profile ptc run ...' shows a GPU's timeline; PTC_CUDA_GRAPHS=0 makes it one of single kernels");
@@ -234,7 +240,7 @@ static int run_all(struct run *x, struct arena *mem, const sigset_t *set)
 
 	if (status == DONE && o->save && !params_save(x->rt, o->save, x->d))
 		status = MACHINE;
-	if (status == DONE && o->json)
+	if (status == DONE && o->json && x->rt->here <= 0)
 		print_summary(x, mem);
 	if (fflush(stdout) != 0 && status == DONE)
 		status = MACHINE;

@@ -93,6 +93,7 @@ struct gpu {
 	CUdeviceptr step;     /* struct ptc_step */
 	struct ptc_step *step_host; /* pinned */
 	char *report;         /* pinned, 8 bytes each */
+	bool *mine;           /* reports that this rank has made in the step */
 	VEC(struct upload) uploads;
 	struct replay replay[2];
 	struct replay *now;   /* the step at hand */
@@ -119,6 +120,7 @@ struct cuda {
 	struct image image;
 	int arch;             /* that the image is for */
 	struct meet *meet;
+	int local;            /* the device of this process's rank, where it has one rank of several */
 };
 
 /* false: said, with the op at hand. */

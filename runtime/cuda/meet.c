@@ -668,6 +668,22 @@ bool meet_get(struct meet *m, const char *key, void *x, size_t n, char *why)
 	return ok;
 }
 
+bool meet_take(struct meet *m, const char *key, void *x, size_t n, char *why)
+{
+	if (!meet_get(m, key, x, n, why))
+		return false;
+	pthread_mutex_lock(&m->lock);
+	for (struct entry **at = &m->entries, *e; (e = *at); at = &e->next)
+		if (strcmp(e->key, key) == 0) {
+			*at = e->next;
+			free(e->x);
+			free(e);
+			break;
+		}
+	pthread_mutex_unlock(&m->lock);
+	return true;
+}
+
 bool meet_ok(struct meet *m, char *why)
 {
 	pthread_mutex_lock(&m->lock);

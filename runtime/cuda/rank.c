@@ -110,7 +110,7 @@ static bool find_device(struct gpu *g, int *arch)
 	const struct rank *r = g->r;
 	int major = 0, minor = 0;
 
-	if (!CU(g, cuDeviceGet, &g->dev, (int)(r->no % lib.devices)) || !CU(g, cuDevicePrimaryCtxRetain, &g->ctx, g->dev) || !gpu_enter(g) ||
+	if (!CU(g, cuDeviceGet, &g->dev, r->rt->here < 0 ? (int)(r->no % lib.devices) : ((struct cuda *)r->rt->own)->local) || !CU(g, cuDevicePrimaryCtxRetain, &g->ctx, g->dev) || !gpu_enter(g) ||
 	    !CU(g, cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, g->dev) ||
 	    !CU(g, cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, g->dev))
 		return false;
@@ -158,6 +158,7 @@ static bool make_memory(struct gpu *g, size_t bytes, struct diag *d)
 	if (!CU(g, cuMemAllocHost, &p, 8 * (size_t)(rt->reports.n + 1)))
 		return false;
 	g->report = p;
+	g->mine = NEWN(g->mem, bool, rt->reports.n + 1);
 	if (rt->m->host && !CU(g, cuMemAllocHost, &p, (size_t)rt->m->host))
 		return false;
 	r->host = rt->m->host ? p : NULL;
@@ -296,30 +297,56 @@ static void cuda_leave(struct rank *r)
 	groups_close(g);
 }
 
-/* -- the plan's kernels -- */
+/* -- the plan's kernels, and the processes that run it -- */
+
+static bool enough_devices(const struct runtime *rt, const struct cuda *c, struct diag *d)
+{
+	if (rt->here >= 0 && c->local >= lib.devices)
+		return diag_error(d, nowhere, "rank %lld is number %d on its host, which has %d GPU%s", (long long)rt->here, c->local,
+				  lib.devices, lib.devices == 1 ? "" : "s");
+	if (rt->here >= 0 || rt->nrank <= lib.devices)
+		return true;
+	diag_error(d, nowhere, "the plan is for %lld ranks, and there %s %d GPU%s", (long long)rt->nrank, lib.devices == 1 ? "is" : "are",
+		   lib.devices, lib.devices == 1 ? "" : "s");
+	diag_note(d, nowhere, "each rank needs a GPU of its own; compile it for a smaller mesh");
+	return false;
+}
+
+/* All ranks are threads here, or, where a launcher says so, this process is one of them. */
+static bool find_place(struct runtime *rt, struct cuda *c, struct diag *d)
+{
+	struct meet_place p;
+	char why[MEET_TEXT] = "";
+
+	if (!meet_find(&p, why))
+		return diag_error(d, nowhere, "%s", why);
+	if (p.world > 1 && p.world != rt->nrank) {
+		diag_error(d, nowhere, "the plan is for %lld ranks, and %d processes were started", (long long)rt->nrank, p.world);
+		diag_note(d, nowhere, "start one for each rank, or one process for all of them, without WORLD_SIZE");
+		return false;
+	}
+	rt->here = p.world > 1 ? p.rank : -1;
+	c->local = p.local;
+	p.plan = fnv1a(fnv1a(FNV_START, c->source, strlen(c->source)), (const char *)&rt->seed, sizeof rt->seed);
+	if (!enough_devices(rt, c, d))
+		return false;
+	c->meet = meet_open(&p, why);
+	return c->meet || diag_error(d, nowhere, "ranks do not meet: %s", why);
+}
 
 static bool cuda_load(struct runtime *rt, struct diag *d)
 {
 	struct cuda *c = NEW(rt->mem, struct cuda);
 
-	char why[MEET_TEXT] = "";
-	struct meet_place place = { .world = 1, .timeout = 300 };
-
 	rt->own = c;
-	if (!(c->meet = meet_open(&place, why)))
-		return diag_error(d, nowhere, "%s", why);
 	if (!libs_load(rt->nrank > 1, d))
 		return false;
-	if (rt->nrank > lib.devices) {
-		diag_error(d, nowhere, "the plan is for %lld ranks, and there %s %d GPU%s", (long long)rt->nrank, lib.devices == 1 ? "is" : "are",
-			   lib.devices, lib.devices == 1 ? "" : "s");
-		diag_note(d, nowhere, "each rank needs a GPU of its own; compile it for a smaller mesh");
-		return false;
-	}
 	c->source = codegen_cuda(rt->mem, rt->m, &c->sig, &c->nsig, d);
 	if (!c->source)
 		return false;
 	c->source = arena_printf(rt->mem, "%s%s", c->source, combine_text);
+	if (!find_place(rt, c, d))
+		return false;
 	c->first = NEWN(rt->mem, int, c->nsig + 1);
 	rt->kernels.n = c->nsig;
 	rt->kernels.op = NEWN(rt->mem, const struct op *, c->nsig + 1);

@@ -2,11 +2,13 @@
  *
  * The first step of a kind (training, or not) is read twice: for the room that it needs and the inputs that it reads, then
  * to be carried out. The second is captured in a graph while it is read, and from then on the graph is replayed. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "ir/file.h"
 #include "runtime/cuda/cuda.h"
+#include "runtime/cuda/meet.h"
 
 /* -- inputs: packed on the host into pinned memory, whose copies to the device are part of the graph -- */
 
@@ -61,6 +63,11 @@ static void pack_inputs(struct gpu *g)
 
 /* -- reports -- */
 
+static struct meet *meet_of(const struct gpu *g)
+{
+	return ((struct cuda *)g->r->rt->own)->meet;
+}
+
 bool cuda_report(struct rank *r, const struct instr *i, const char *from)
 {
 	struct gpu *g = gpu_of(r);
@@ -71,10 +78,36 @@ bool cuda_report(struct rank *r, const struct instr *i, const char *from)
 	return CU(g, cuMemcpyDtoHAsync, g->report + 8 * i->no, dev(from), (size_t)dtype_bytes(i->op->in[0]->dt), g->compute);
 }
 
+/* Of several processes, that of rank 0 says what is reported, and others bring it what they have. */
+static bool bring(struct gpu *g, int no)
+{
+	struct runtime *rt = g->r->rt;
+	struct report *p = &rt->reports.at[no];
+	char key[64], why[MEET_TEXT];
+
+	snprintf(key, sizeof key, "report %d of step %lld", no, (long long)rt->step);
+	if (rt->here ? meet_put(meet_of(g), key, &p->x, sizeof p->x, why) : meet_take(meet_of(g), key, &p->x, sizeof p->x, why))
+		return true;
+	comm_fail(rt->comm, g->r->no, p->at, "what is reported does not reach rank 0: %s", why);
+	return false;
+}
+
 static void give_reports(struct gpu *g)
 {
-	for (uint32_t k = 0; k < g->now->reports.n; k++)
-		rank_report(g->r, g->now->reports.at[k], g->report + 8 * g->now->reports.at[k]->no);
+	struct runtime *rt = g->r->rt;
+
+	memset(g->mine, 0, rt->reports.n * sizeof *g->mine);
+	for (uint32_t k = 0; k < g->now->reports.n; k++) {
+		const struct instr *i = g->now->reports.at[k];
+
+		rank_report(g->r, i, g->report + 8 * i->no);
+		g->mine[i->no] = true;
+	}
+	for (uint32_t k = 0; rt->here >= 0 && rt->training && k < rt->reports.n; k++)
+		if (g->mine[k] == (rt->here > 0) && !bring(g, (int)k))
+			return;
+		else
+			rt->reports.at[k].set |= rt->here == 0;
 }
 
 /* -- waiting -- */
@@ -88,6 +121,17 @@ static bool transport_ok(struct gpu *g)
 			return nccl_ok(g, g->group[i], e, "a collective");
 	}
 	return true;
+}
+
+/* Other processes: false: one of them has failed or is lost. */
+static bool others_ok(struct gpu *g)
+{
+	char why[MEET_TEXT];
+
+	if (g->r->rt->here < 0 || meet_ok(meet_of(g), why))
+		return true;
+	comm_fail(g->r->rt->comm, g->r->no, (struct span){ 0 }, "the run ends: %s", why);
+	return false;
 }
 
 /* Until the device has done all, or the run is broken, be it by another rank. */
@@ -108,7 +152,7 @@ static bool wait_for_device(struct gpu *g)
 		}
 		if (t - looked > .05) {
 			looked = t;
-			if (!transport_ok(g) || !comm_watch(c, g->r->no, &w))
+			if (!transport_ok(g) || !others_ok(g) || !comm_watch(c, g->r->no, &w))
 				break;
 		}
 		if (t - start > 200e-6)
@@ -226,6 +270,11 @@ static void give_up(struct gpu *g)
 			g->group[i] = NULL;
 		}
 	channels_abort(g);
+	if (g->r->rt->here >= 0) {
+		struct span at;
+
+		meet_break(meet_of(g), comm_error(g->r->rt->comm, &at));
+	}
 }
 
 static bool begin_step(struct gpu *g)

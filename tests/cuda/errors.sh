@@ -30,6 +30,25 @@ SOFTGPU_DEVICES=2 SOFTGPU_MEMORY=64K says "too little memory" 3 "no memory for r
 expect "a backend that is none" 1 "$PTC" run "$TMP/two.plan" --backend gpu --steps 1 &&
 	if grep -q "backends are cpu and cuda" "$TMP/err"; then ok "a backend that is none"; else bad "a backend that is none" "$TMP/err"; fi
 
+# Processes meet by torchrun's variables, and exchange what NCCL needs; the software NCCL itself connects threads only.
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 10000))
+WORLD_SIZE=3 RANK=0 says "too many processes" 3 "the plan is for 2 ranks, and 3 processes were started" "start one for each rank"
+WORLD_SIZE=2 says "a process without a rank" 3 "RANK is not set"
+WORLD_SIZE=2 RANK=1 LOCAL_RANK=9 says "a host with too few GPUs" 3 "rank 1 is number 9 on its host, which has 8 GPUs"
+WORLD_SIZE=2 RANK=1 LOCAL_RANK=1 SOFTGPU_TIMEOUT=1 timeout 120 "$PTC" run "$TMP/two.plan" --backend cuda --steps 1 --data tests/data/text.txt \
+	>"$TMP/one.out" 2>"$TMP/one.err" &
+one=$!
+WORLD_SIZE=2 RANK=0 SOFTGPU_TIMEOUT=1 timeout 120 "$PTC" run "$TMP/two.plan" --backend cuda --steps 1 --data tests/data/text.txt \
+	>"$TMP/out" 2>"$TMP/err"
+if grep -q "rank 0: ncclCommInitRank: .* 1 of 2 ranks came" "$TMP/err"; then ok "two processes meet"; else bad "two processes meet" "$TMP/err"; fi
+wait $one
+if grep -q "rank 1: ncclCommInitRank: .* run ranks as threads" "$TMP/one.err"; then
+	ok "the other has got the name of the communicator"
+else
+	bad "the other has got the name of the communicator" "$TMP/one.err"
+fi
+unset MASTER_ADDR MASTER_PORT
+
 expect "a trace of a GPU" 1 timeout 60 "$PTC" run "$TMP/two.plan" --backend cuda --steps 1 --data tests/data/text.txt --trace "$TMP/trace" &&
 	if grep -q "nsys profile" "$TMP/err"; then ok "a trace of a GPU"; else bad "a trace of a GPU" "$TMP/err"; fi
 
