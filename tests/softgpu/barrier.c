@@ -95,8 +95,9 @@ int softgpu_vote(int how, int predicate)
 void lane_done(int lane)
 {
 	struct warp *w = &warps[lane / WARP];
-	for (int i = 0; i < lanes[lane].nasync; i++)
-		report("asynchronous copy", "%s: returns without waiting for a cp.async", where());
+	if (lanes[lane].nasync)
+		REPORT_FIRST(text("%s returns", running.launch->kernel->name), "asynchronous copy", "%s: returns while a cp.async is under way%s",
+			     where(), lanes[lane].async[0].group == UINT_MAX ? ", which no commit has taken into a group to wait for" : "");
 	free(lanes[lane].async);
 	lanes[lane].async = NULL;
 	lanes[lane].done = true;

@@ -26,6 +26,11 @@ struct CUfunc_st {
 	struct CUfunc_st *next;
 };
 static struct library *libraries;
+enum { KNOWN = 61 };
+static struct {                     /* lines that were asked for, of libraries that are loaded */
+	const void *code;
+	const char *line;
+} known[KNOWN];
 
 /* Kernels call back into this library, which a program has loaded with its names kept to itself. */
 static bool own_names_seen(void)
@@ -67,6 +72,7 @@ static void library_unref(struct library *l)
 			*at = l->next;
 			break;
 		}
+	memset(known, 0, sizeof known);
 	if (l->dl)
 		dlclose(l->dl);
 	if (l->fd >= 0)
@@ -75,7 +81,7 @@ static void library_unref(struct library *l)
 	free(l);
 }
 
-const char *line_of(const void *code)
+static const char *find_line(const void *code)
 {
 	Dl_info info;
 	int fd;
@@ -91,6 +97,16 @@ const char *line_of(const void *code)
 	if (f)
 		pclose(f);
 	return found;
+}
+
+const char *line_of(const void *code)
+{
+	size_t k = (uint64_t)code % KNOWN;
+	if (known[k].code != code || !known[k].line) {
+		known[k].code = code;
+		known[k].line = find_line(code);
+	}
+	return known[k].line;
 }
 
 /* One copy in memory, however many devices load it: kernels have no state. NULL: it cannot be loaded. */

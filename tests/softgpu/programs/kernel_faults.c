@@ -37,6 +37,8 @@ static const struct fault {
 	{"async-late-wait", "asynchronous copy", K "float *y, const float *x) { PTC_DYN_SHARED(float, s); int i = threadIdx.x;\n"
 	 "for (int k = 0; k < 2; k++) { ptc_cp_async16(s + 4 * i, x + 4 * i); ptc_cp_commit(); __syncthreads(); if (!BAD) ptc_cp_wait<0>();\n"
 	 "__syncthreads(); y[i] = s[127 - i]; ptc_cp_wait<0>(); __syncthreads(); } }", 1, 32, 512},
+	{"async-returns", "asynchronous copy", K "float *y, const float *x) { PTC_DYN_SHARED(float, s); int i = threadIdx.x;\n"
+	 "ptc_cp_async16(s + 4 * i, x + 4 * i); if (!BAD) ptc_cp_commit(); ptc_cp_wait<0>(); y[i] = x[i]; }", 1, 32, 512},
 	{"async-barrier", "race", K "float *y, const float *x) { PTC_DYN_SHARED(float, s); int i = threadIdx.x; float sum = 0;\n"
 	 "for (int k = 0; k < 3; k++) { if (i < 32) { ptc_cp_async16(s + 4 * i, x + 4 * i); ptc_cp_commit(); ptc_cp_wait<0>(); } __syncthreads();\n"
 	 "sum += s[127 - i]; if (!BAD) __syncthreads(); } y[i] = sum; }", 1, 128, 512},
