@@ -17,6 +17,19 @@ build() {
 	return 1
 }
 
+# Fibers by ucontext, as on machines for which no switch is written.
+portable() {
+	mkdir "$TMP/portable" && ${CC:-cc} -std=c17 -D_GNU_SOURCE -DSOFTGPU_UCONTEXT -I. -fPIC -fvisibility=hidden -O1 -pthread -shared \
+		-o "$TMP/portable/libsoftgpu.so" tests/softgpu/block.c $(ls build/softgpu/*.o | grep -v /block.o) -lm -ldl 2>"$TMP/log" || {
+		bad "fibers by ucontext do not compile" "$TMP/log"
+		return
+	}
+	for l in build/softgpu/lib*.so.*; do
+		ln -s libsoftgpu.so "$TMP/portable/$(basename "$l")"
+	done
+	PTC_CUDA_LIBS="$TMP/portable" SOFTGPU_CHECK=1 expect "fibers by ucontext" 0 timeout 60 "$TMP/kernels" && ok "fibers by ucontext"
+}
+
 # Programs that must end well in every order, unchecked and checked.
 programs() {
 	for p in driver kernels capture products collectives edges; do
@@ -27,6 +40,7 @@ programs() {
 			done
 		done
 	done
+	portable
 }
 
 # fault PROGRAM NAME KIND CHECK ORDER: the original ends well and silent, the fault is reported as what it is.
