@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "ir/file.h"
-#include "runtime/backend.h"
+#include "runtime/internal.h"
 
 enum exit { DONE = 0, WRONG = 1, MACHINE = 3 };
 static const struct span nowhere;
@@ -220,11 +220,6 @@ static int run_all(struct run *x, struct arena *mem, const sigset_t *set)
 		return WRONG;
 	if (o->save && x->rt->here >= 0) {
 		diag_error(x->d, nowhere, "--save needs all ranks in one process: each of several has its part of the params only");
-		return WRONG;
-	}
-	if (o->trace && x->rt->backend != &cpu_backend) {
-		diag_error(x->d, nowhere, "--trace shows when a rank of the processor begins and ends what it does; a GPU works later");
-		diag_note(x->d, nowhere, "'nsys profile ptc run ...' shows a GPU's timeline; PTC_CUDA_GRAPHS=0 makes it one of single kernels");
 		return WRONG;
 	}
 	if (o->trace && !tracers_open(x->rt, x->d))
