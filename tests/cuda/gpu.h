@@ -1,117 +1,143 @@
-/* tests/cuda/gpu.h - runs generated CUDA text on the host, for unit tests. */
+/* tests/cuda/gpu.h - runs generated CUDA text on the software GPU (tests/softgpu), every access checked, for unit tests. What
+ * it finds makes the test program end with status 66. */
 #ifndef PTC_TESTS_GPU_H
 #define PTC_TESTS_GPU_H
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "codegen/cuda.h"
+#include "runtime/cuda/api.h"
 
-static const char *gpu_level = "-O1";
+#define GPU_FN(name, ret, args) ret(*name) args;
+static struct {
+	CU_FUNCTIONS(GPU_FN)
+	NVRTC_FUNCTIONS(GPU_FN)
+} gpu_api;
+#undef GPU_FN
 
 struct gpu {
-	void *lib;
-	void (*run)(void (*)(void **), void **, unsigned, unsigned, unsigned);
+	CUmodule module;  /* NULL: an error has been printed */
 };
 
-static inline void gpu_put_thunks(FILE *f, const char *text)
+#define GPU_STR2(x) #x
+#define GPU_STR(x) GPU_STR2(x)
+static inline bool gpu_start(void)
 {
-	for (const char *s = text; (s = strstr(s, "extern \"C\" __global__")); s++) {
-		const char *name = strstr(s, "void ") + 5;
+	static bool done;
+	CUdevice dev;
+	CUcontext ctx;
 
-		if (!strncmp(name, "__launch_bounds__", 17))
-			name = strchr(name, ')') + 2;
-		int n = (int)strcspn(name, "(");
+	if (done)
+		return true;
+	if (system("${MAKE:-make} -s softgpu >/dev/null") != 0)
+		return false;
+	setenv("SOFTGPU_CHECK", "1", 0);
+	setenv("SOFTGPU_CACHE", "build/softgpu/cache", 0);
+	void *lib = dlopen("build/softgpu/libsoftgpu.so", RTLD_NOW | RTLD_LOCAL);
 
-		fprintf(f, "extern \"C\" void thunk_%.*s(void **p) { shim_thunk(%.*s, p); }\n", n, name, n, name);
-	}
+	if (!lib)
+		return false;
+#define GPU_FN(name, ret, args) *(void **)&gpu_api.name = dlsym(lib, GPU_STR(name));
+	CU_FUNCTIONS(GPU_FN)
+	NVRTC_FUNCTIONS(GPU_FN)
+#undef GPU_FN
+	done = !gpu_api.cuInit(0) && !gpu_api.cuDeviceGet(&dev, 0) && !gpu_api.cuDevicePrimaryCtxRetain(&ctx, dev) &&
+	       !gpu_api.cuCtxSetCurrent(ctx);
+	return done;
 }
 
 static inline struct gpu gpu_open(const char *text)
 {
-	char base[64], cmd[512], path[80];
-	static int no;
-	struct gpu g = { 0 };
+	const char *options[] = { "--gpu-architecture=sm_90" };
+	struct gpu g = { NULL };
+	nvrtcProgram p;
+	size_t n = 0;
 
-	snprintf(base, sizeof base, "/tmp/ptc-cuda-%d-%d", (int)getpid(), no++);
-	snprintf(path, sizeof path, "%s.cc", base);
-	FILE *f = fopen(path, "w"), *shim = fopen("tests/cuda/shim.h", "r");
-	if (!f || !shim)
-		abort();
-	for (int c; (c = getc(shim)) != EOF;)
-		putc(c, f);
-	fclose(shim);
-	fputs(text, f);
-	gpu_put_thunks(f, text);
-	if (fclose(f))
-		abort();
-	snprintf(cmd, sizeof cmd, "%s -std=gnu++17 %s -ffp-contract=off -fwrapv -fno-strict-aliasing -w -shared -fPIC -o %s.so %s",
-		 getenv("CXX") ? getenv("CXX") : "g++", gpu_level, base, path);
-	if (system(cmd) != 0) {
-		fprintf(stderr, "does not compile: %s\n", path);
+	if (!text || !gpu_start() || gpu_api.nvrtcCreateProgram(&p, text, "kernels.cu", 0, NULL, NULL))
+		return g;
+	if (gpu_api.nvrtcCompileProgram(p, 1, options)) {
+		gpu_api.nvrtcGetProgramLogSize(p, &n);
+		char *log = calloc(1, n + 1);
+
+		gpu_api.nvrtcGetProgramLog(p, log);
+		fprintf(stderr, "%.3000s\n", log);
+		free(log);
 		return g;
 	}
-	snprintf(path, sizeof path, "%s.so", base);
-	g.lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!g.lib)
-		fprintf(stderr, "%s\n", dlerror());
-	else
-		*(void **)&g.run = dlsym(g.lib, "shim_run");
-	unlink(path);
-	snprintf(path, sizeof path, "%s.cc", base);
-	if (!getenv("KEEP"))
-		unlink(path);
+	gpu_api.nvrtcGetCUBINSize(p, &n);
+	char *cubin = malloc(n);
+
+	gpu_api.nvrtcGetCUBIN(p, cubin);
+	if (gpu_api.cuModuleLoadData(&g.module, cubin))
+		g.module = NULL;
+	free(cubin);
+	gpu_api.nvrtcDestroyProgram(&p);
 	return g;
-}
-
-static inline bool gpu_launch(const struct gpu *g, const struct cuda_launch *l, void **args)
-{
-	char name[128];
-	void (*fn)(void **) = NULL;
-
-	snprintf(name, sizeof name, "thunk_%s", l->fn);
-	*(void **)&fn = dlsym(g->lib, name);
-	if (!fn)
-		return false;
-	if (l->grid)
-		g->run(fn, args, l->grid, l->block, l->shared);
-	return true;
-}
-
-/* All launches of a region. ext: start and valid by turns. */
-static inline bool gpu_region(const struct gpu *g, const struct cuda_sig *s, void *const *in, void *const *out, const int64_t *start,
-			      const int64_t *valid, const struct ptc_step *step, struct ptc_iter iter)
-{
-	void *args[256];
-	char *scratch = aligned_alloc(64, (size_t)(s->scratch + 128) / 64 * 64);
-	int n = 0;
-	bool ok = true;
-
-	if (!scratch)
-		abort();
-	memset(scratch, 0xff, (size_t)s->scratch);
-	for (uint32_t i = 0; i < s->op->nin; i++)
-		args[n++] = (void *)&in[i];
-	for (uint32_t i = 0; i < s->op->nout; i++)
-		args[n++] = (void *)&out[i];
-	args[n++] = &scratch;
-	for (int i = 0; i < s->next; i++) {
-		args[n++] = (void *)&start[i];
-		args[n++] = (void *)&valid[i];
-	}
-	args[n++] = (void *)&step;
-	args[n++] = &iter;
-	for (int i = 0; i < s->nlaunch; i++)
-		ok &= gpu_launch(g, &s->launch[i], args);
-	free(scratch);
-	return ok;
 }
 
 static inline void gpu_close(struct gpu *g)
 {
-	if (g->lib)
-		dlclose(g->lib);
+	gpu_api.cuModuleUnload(g->module);
+}
+
+/* A copy on the device; gpu_take brings it back and frees it. */
+static inline void *gpu_give(const void *x, int64_t bytes)
+{
+	CUdeviceptr p = 0;
+
+	if (gpu_api.cuMemAlloc(&p, (size_t)(bytes ? bytes : 1)) || (bytes && x && gpu_api.cuMemcpyHtoD(p, x, (size_t)bytes)))
+		abort();
+	return (void *)(uintptr_t)p;
+}
+
+static inline void gpu_take(void *x, void *p, int64_t bytes)
+{
+	if ((bytes && x && gpu_api.cuMemcpyDtoH(x, (CUdeviceptr)(uintptr_t)p, (size_t)bytes)) ||
+	    gpu_api.cuMemFree((CUdeviceptr)(uintptr_t)p))
+		abort();
+}
+
+static inline bool gpu_launch(const struct gpu *g, const struct cuda_launch *l, void **args)
+{
+	CUfunction fn;
+
+	if (gpu_api.cuModuleGetFunction(&fn, g->module, l->fn) ||
+	    (l->shared > 48 << 10 && gpu_api.cuFuncSetAttribute(fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)l->shared)))
+		return false;
+	return !l->grid || (!gpu_api.cuLaunchKernel(fn, l->grid, 1, 1, l->block, 1, 1, l->shared, NULL, args, NULL) &&
+			    !gpu_api.cuCtxSynchronize());
+}
+
+/* All launches of a region of m, on copies of operands and results. */
+static inline bool gpu_region(const struct gpu *g, const struct module *m, const struct cuda_sig *s, void *const *in, void *const *out,
+			      const int64_t *start, const int64_t *valid, const struct ptc_step *step, struct ptc_iter iter)
+{
+	const struct op *op = s->op;
+	void *args[320], *at[160], *scratch = gpu_give(NULL, s->scratch), *steps = gpu_give(step, sizeof *step);
+	int n = 0;
+	bool ok = true;
+
+	for (uint32_t i = 0; i < op->nin + op->nout; i++) {
+		const struct value *v = i < op->nin ? op->in[i] : op->out[i - op->nin];
+
+		at[i] = gpu_give(i < op->nin ? in[i] : out[i - op->nin], local_bytes(m, v));
+		args[n++] = &at[i];
+	}
+	args[n++] = &scratch;
+	for (int i = 0; i < s->next; i++) {
+		args[n++] = (void *)(uintptr_t)&start[i];
+		args[n++] = (void *)(uintptr_t)&valid[i];
+	}
+	args[n++] = &steps;
+	args[n++] = &iter;
+	for (int i = 0; i < s->nlaunch; i++)
+		ok &= gpu_launch(g, &s->launch[i], args);
+	for (uint32_t i = 0; i < op->nin + op->nout; i++)
+		gpu_take(i < op->nin ? NULL : out[i - op->nin], at[i], i < op->nin ? 0 : local_bytes(m, op->out[i - op->nin]));
+	gpu_take(NULL, scratch, 0);
+	gpu_take(NULL, steps, 0);
+	return ok;
 }
 #endif

@@ -202,7 +202,7 @@ static void compile(struct world *w)
 	if (getenv("SHOW"))
 		fputs(strstr(cuda, "extern \"C\""), stdout), fflush(stdout);
 	w->gpu = gpu_open(cuda);
-	assert_non_null(w->gpu.lib);
+	assert_non_null(w->gpu.module);
 #endif
 	w->lib = dlopen(w->path, RTLD_NOW);
 	if (!w->lib)
@@ -344,7 +344,7 @@ static void run_cuda(struct world *w, const struct op *op, void **in, void **who
 		from[i] = x.start;
 		valid[i] = x.valid;
 	}
-	assert_true(gpu_region(&w->gpu, s, in, out, from, valid, &step, (struct ptc_iter){ .mb = 0 }));
+	assert_true(gpu_region(&w->gpu, w->m, s, in, out, from, valid, &step, (struct ptc_iter){ .mb = 0 }));
 	for (uint32_t i = 0; i < op->nout; i++) {
 		const struct value *v = op->out[i];
 		double most = 0;

@@ -140,7 +140,7 @@ static void one_kernel(struct world *w, int no, const int *coord)
 		start[i] = extent_of(w->m, s->ext[i].d, &s->ext[i].on, coord).start;
 		valid[i] = extent_of(w->m, s->ext[i].d, &s->ext[i].on, coord).valid;
 	}
-	assert_true(gpu_region(&w->gpu, s, in, out, start, valid, &step, iter));
+	assert_true(gpu_region(&w->gpu, w->m, s, in, out, start, valid, &step, iter));
 	for (uint32_t i = 0; i < op->nout; i++)
 		compare(w, s, op->out[i], out[i], want[i]);
 	for (uint32_t i = 0; i < op->nin; i++)
@@ -155,8 +155,7 @@ static void one_kernel(struct world *w, int no, const int *coord)
 static void one_model(const char *model, bool bf16)
 {
 	struct world w = { .mem = arena_new(), .rnd = 7 };
-	int coord[MAX_AXES], n;
-	struct kernel_sig *sig;
+	int coord[MAX_AXES];
 
 	diag_init(&w.d, w.mem, NULL, stderr);
 	w.m = plan_of(w.mem, &w.d, model, bf16);
@@ -165,9 +164,8 @@ static void one_model(const char *model, bool bf16)
 	assert_non_null(text);
 	assert_true(kernels_load(w.mem, w.m, &w.c, &w.d));
 	w.gpu = gpu_open(text);
-	assert_non_null(w.gpu.lib);
+	assert_non_null(w.gpu.module);
 	assert_int_equal(w.ncuda, w.c.n);
-	(void)sig, (void)n;
 	int64_t ranks = module_ranks(w.m);
 
 	for (int64_t r = 0; r < ranks; r += ranks > 1 ? ranks - 1 : 1) {
@@ -188,7 +186,6 @@ static void test_models(void **state)
 	size_t n = getenv("ALL") || getenv("ONLY") ? LEN(all) : 7;
 
 	(void)state;
-	gpu_level = "-O0";
 	for (size_t i = 0; i < n; i++) {
 		if (getenv("ONLY") && !streq(getenv("ONLY"), all[i]))
 			continue;
@@ -250,9 +247,11 @@ static void one_move(const struct gpu *g, uint64_t *rnd, enum cuda_move_mode mod
 				}
 	struct cuda_move m = cuda_move_of(mode, ddt, sdt, 4, n, ds, mode == CUDA_FILL ? NULL : ss, 3, 64);
 	struct cuda_launch l = { m.fn, m.grid, m.block, 0 };
-	void *args[] = { &dst, &src, &m.nest };
+	void *to = gpu_give(dst, dcount * dtype_bytes(ddt)), *from = gpu_give(src, scount * dtype_bytes(sdt)), *args[] = { &to, &from, &m.nest };
 
 	assert_true(gpu_launch(g, &l, args));
+	gpu_take(dst, to, dcount * dtype_bytes(ddt));
+	gpu_take(NULL, from, 0);
 	for (int64_t i = 0; i < dcount; i++)
 		if (nest_load(ddt, dst, i) != want[i])
 			fail_msg("%s from %s to %s: [%d] is %g, not %g", m.fn, dtype_name[sdt], dtype_name[ddt], (int)i, nest_load(ddt, dst, i), want[i]);
@@ -275,7 +274,7 @@ static void test_moves(void **state)
 	struct module *m = module_parse(mem, "t", text, strlen(text), &d);
 	assert_non_null(m);
 	struct gpu g = gpu_open(codegen_cuda(mem, m, &sig, &n, &d));
-	assert_non_null(g.lib);
+	assert_non_null(g.module);
 	for (int turn = 0; turn < 6; turn++)
 		for (int a = F32; a < NDTYPE; a++)
 			for (int b = F32; b < NDTYPE; b++)
