@@ -123,6 +123,7 @@ static void move_iterations(struct cutting *c)
 	}
 }
 
+/* Where none fits, the fastest: what does not fit is not worth a longer step. */
 static int *cut_to_fit(struct module *m, struct chain *chain, const struct schedule *s, const struct costs *like, struct needs *n)
 {
 	enum { TRIES = 6 };
@@ -142,7 +143,7 @@ static int *cut_to_fit(struct module *m, struct chain *chain, const struct sched
 		learn(&c, chain, like, b.end);
 	}
 	move_iterations(&c);
-	return c.best;
+	return c.excess > 0 ? balance_chain(n->mem, chain, s, like, 0).end : c.best;
 }
 
 /* needs: NULL if any memory will do. */
