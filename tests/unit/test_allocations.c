@@ -88,7 +88,9 @@ static void run_case(size_t no)
 	if (!rt)
 		fail_msg("%s: %s", cases[no].model, d.log.s);
 	fill_inputs(rt);
-	for (int n = 0; n < 3; n++) {
+	int64_t grew = 1; /* a thread of the library's may get its scratch late, but memory does not grow for ever */
+
+	for (int n = 0; n < 8 && (n < 3 || grew); n++) {
 		int64_t pages = pages_of_data();
 
 		count_allocations(true);
@@ -97,9 +99,12 @@ static void run_case(size_t no)
 
 		if (!ok)
 			fail_msg("%s: %s", cases[no].model, d.log.s);
-		if (n && (count || more))
-			fail_msg("%s, step %d: %lld allocations, %lld more pages", cases[no].model, n, (long long)count, (long long)more);
+		if (n && count)
+			fail_msg("%s, step %d: %lld allocations", cases[no].model, n, (long long)count);
+		grew = more;
 	}
+	if (grew)
+		fail_msg("%s: each step has %lld more pages", cases[no].model, (long long)grew);
 	rt_close(rt);
 	arena_free(mem);
 }

@@ -327,12 +327,17 @@ static void a_step_allocates_nothing(void **state)
 
 		start(&j, cases[i].pipeline, cases[i].mesh, cases[i].sets);
 		step(&j, 0);
-		int64_t pages = pages_of_data();
+		int64_t grew = 1; /* a thread of the library's may get its scratch late */
 
-		count_allocations(true);
-		step(&j, 1);
-		assert_int_equal(count_allocations(false), 0);
-		assert_int_equal(pages_of_data(), pages);
+		for (int n = 1; n < 8 && grew; n++) {
+			int64_t pages = pages_of_data();
+
+			count_allocations(true);
+			step(&j, n);
+			assert_int_equal(count_allocations(false), 0);
+			grew = pages_of_data() - pages;
+		}
+		assert_int_equal(grew, 0);
 		stop(&j);
 	}
 }
