@@ -123,7 +123,24 @@ static void move_iterations(struct cutting *c)
 	}
 }
 
-/* Where none fits, the fastest: what does not fit is not worth a longer step. */
+/* All cuts of n iterations, if they are no more than may be asked for. */
+static void weigh_all(struct cutting *c, int n)
+{
+	int chunks = c->s->p * c->s->v, *end = NEWN(c->needs->mem, int, chunks);
+	double all = 1;
+
+	for (int g = 1; g < chunks; g++)
+		all *= (double)(n + g) / g;
+	if (all > c->needs->left)
+		return;
+	end[chunks - 1] = n;
+	for (int g = 0; g < chunks - 1 && c->excess > 0; end[g]++) {
+		weigh(c, end);
+		for (g = 0; g < chunks - 1 && end[g] == end[g + 1];)
+			end[g++] = 0;
+	}
+}
+
 static int *cut_to_fit(struct module *m, struct chain *chain, const struct schedule *s, const struct costs *like, struct needs *n)
 {
 	enum { TRIES = 6 };
@@ -142,8 +159,10 @@ static int *cut_to_fit(struct module *m, struct chain *chain, const struct sched
 		weigh(&c, b.end);
 		learn(&c, chain, like, b.end);
 	}
+	if (c.excess > 0)
+		weigh_all(&c, chain->n);
 	move_iterations(&c);
-	return c.excess > 0 ? balance_chain(n->mem, chain, s, like, 0).end : c.best;
+	return c.best;
 }
 
 /* needs: NULL if any memory will do. */
@@ -203,6 +222,42 @@ static void choose_order(struct module *m, struct arena *mem, struct timing *t, 
 		m->pipe.list = keep(m, best->s.list, x.s.p);
 }
 
+/* Does a stage need more than there is, cut and ordered as m is now? */
+static bool lacks_room(const struct module *m, struct needs *needs)
+{
+	double *bytes = NEWN(needs->mem, double, pipe_stages(m));
+	int *end = NEWN(needs->mem, int, m->pipe.end.n);
+	bool lacks = false;
+
+	for (uint32_t g = 0; g < m->pipe.end.n; g++)
+		end[g] = (int)m->pipe.end.at[g];
+	needs->copy->pipe.warm = m->pipe.warm;
+	needs->copy->pipe.list = m->pipe.list;
+	find_needs(needs, end, bytes);
+	for (int d = 0; d < pipe_stages(m); d++)
+		lacks |= bytes[d] > room(m);
+	return lacks;
+}
+
+/* The cut and the order that fit, or else the fastest: what does not fit is not worth a longer step. */
+static void cut_and_order(struct module *m, struct arena *mem, struct timing *t, const struct schedule *s, struct needs *needs)
+{
+	bool listed = m->pipe.list != NULL;
+
+	if (!m->pipe.fixed)
+		cut(m, mem, t, s, needs);
+	if (!listed)
+		choose_order(m, mem, t, needs);
+	if (m->pipe.fixed || !needs || !lacks_room(m, needs))
+		return;
+	cut(m, mem, t, s, NULL);
+	if (listed)
+		return;
+	m->pipe.warm = 0;
+	m->pipe.list = NULL;
+	choose_order(m, mem, t, NULL);
+}
+
 bool pass_balance(struct module *m, struct diag *d)
 {
 	struct schedule s = pipe_schedule(m);
@@ -217,10 +272,7 @@ bool pass_balance(struct module *m, struct diag *d)
 	struct timing *t = timing_of(mem, m);
 	bool asks = room(m) > 0 && (!m->pipe.fixed || !m->pipe.list) && open_needs(&needs, m, mem);
 
-	if (!m->pipe.fixed)
-		cut(m, mem, t, &s, asks ? &needs : NULL);
-	if (!m->pipe.list)
-		choose_order(m, mem, t, asks ? &needs : NULL);
+	cut_and_order(m, mem, t, &s, asks ? &needs : NULL);
 	arena_free(mem);
 	return true;
 }
