@@ -176,9 +176,9 @@ done
 # bits ORDER MESH LINES STEPS: trains, params to $TMP/bits.st, losses and norms to $TMP/bits
 bits() {
 	rm -f "$TMP/bits.st"
-	case_of "${model:-gpt}"
-	write_case "${model:-gpt}" "$1" "$2" "$3" >"$TMP/case.pdsl"
-	expect "$model $*" 0 timeout 600 "$PTC" run "$TMP/case.pdsl" --set "batch=8,$size,vocab=256,microbatches=4" --steps "$4" \
+	case_of gpt
+	write_case gpt "$1" "$2" "$3" >"$TMP/case.pdsl"
+	expect "$*" 0 timeout 600 "$PTC" run "$TMP/case.pdsl" --set "batch=8,$size,vocab=256,microbatches=4" --steps "$4" \
 		--json --data tests/data/text.txt --save "$TMP/bits.st" || return
 	losses >"$TMP/bits"
 }
