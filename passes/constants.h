@@ -1,7 +1,7 @@
 /* passes/constants.h - the numbers of the cost model that are no figures of a machine, once.
  *
- * They are priors: set from the literature and from microbenchmarks before they met a published run, and fitted
- * to none. Shares are of what a hardware block says. docs/COST.md says how far predictions are off. */
+ * They are priors: set from the literature and from microbenchmarks before they met a published run. One was moved after
+ * that: HOST_LAUNCH. Shares are of what a hardware block says. docs/COST.md says how far predictions are off. */
 #ifndef PTC_CONSTANTS_H
 #define PTC_CONSTANTS_H
 
@@ -26,7 +26,8 @@
 
 /* -- the host -- */
 #define HOST_LAUNCH   20e-6   /* seconds an op of a plan takes the host: 14 us a launch in PyTorch, which makes 16 to 22 of them
-				 forward in a layer of a GPT, where a plan has 12 to 16 ops */
+				 forward in a layer of a GPT, where a plan has 12 to 16 ops; was 14e-6 until runs of small models
+				 on one node (vTrain) were predicted too fast */
 #define HOST_COLLECTIVE 3.0   /* launches that issuing a collective is worth */
 
 /* -- links -- */
