@@ -58,7 +58,7 @@ SOFTGPU := build/softgpu
 SOFTGPU_SRC := $(filter-out tests/softgpu/test_%.c,$(wildcard tests/softgpu/*.c))
 SOFTGPU_LIBS := libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libnccl.so.2
 
-.PHONY: all demo check validate softgpu check-softgpu deps deps-fuzz deps-browser gpu-check check-includes unit units bench fuzz fuzz-check fuzzers mutate pipeline-all clean install FORCE
+.PHONY: all demo check validate softgpu check-softgpu deps deps-fuzz deps-browser gpu-check check-includes unit units bench fuzz fuzz-check fuzzers mutate pipeline-all check-nvrtc clean install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 all: $(BUILD)/ptc
@@ -178,6 +178,10 @@ $(BUILD)/fuzz-check: $(filter-out %front.c %ir.c %programs.c,$(wildcard tests/fu
 # All settings of pipelines with one another: hours.
 pipeline-all: all
 	$(Q)BUILD=$(BUILD) tests/pipeline/run.sh all $(PART)
+
+# The kernels of all examples through the real NVRTC, for each architecture: half an hour on two cores.
+check-nvrtc: all $(BUILD)/unit/test_cuda_nvrtc
+	$(Q)ALL=1 BUILD=$(BUILD) $(BUILD)/unit/test_cuda_nvrtc
 
 # `make mutate N=3000 SEED=7`: plans with one fault each; ptc verify must reject those that a run shows to be unsafe.
 mutate: all $(BUILD)/mutate
