@@ -23,14 +23,14 @@ struct kernel_sig {
 	int next;              /* extents it is given: (dim, axes) pairs, start[i] and valid[i] */
 	struct { dimid d; struct axes on; } ext[64];
 	/* Calls for parts 0 .. parts - 1 may run at once and make the results together, bit for bit
-	 * those of one call; at most `split` are worth it, 1: none. Where `sums` or `maxes` has bit k,
-	 * each part needs a result k of its own, and the whole is what adding (or taking the larger of)
-	 * them in order gives; there the number of parts must be fixed for the same bits each time. */
+	 * those of one call; at most `split` are worth it, 1: none. Where `maxes` has bit k, each part needs a
+	 * result k of its own, and the whole is the larger of them. No sum is made in parts: its order would
+	 * depend on what else is in the kernel, and bits on what backward makes again. */
 	int split;
-	uint64_t sums, maxes;
+	uint64_t maxes;
 	int64_t work;          /* elements that its loops run over, about */
 };
-enum { KERNEL_PARTS = 8 };     /* a good number of parts where there are sums */
+enum { KERNEL_PARTS = 8 };     /* a good number of parts where there are maxima */
 
 /* The C text of all kernels of m, in order; sigs gets one entry a kernel. Equal kernels share a
  * function. NULL after an error. */

@@ -496,21 +496,21 @@ static bool only_stored(const struct gen *g, int no)
 	return stores == 1 && k->v->dt == F32;
 }
 
-/* Can parts share kdim d; which results are sums then? */
-static bool can_split(const struct gen *g, int d, uint64_t *sums, uint64_t *maxes)
+/* Can parts share kdim d; which results are maxima of theirs then? */
+static bool can_split(const struct gen *g, int d, uint64_t *maxes)
 {
 	int64_t bytes = 0;
 
-	*sums = *maxes = 0;
+	*maxes = 0;
 	for (int i = 0; i < g->nroot; i++) {
 		const struct root *r = &g->root[i];
 		const struct kval *k = r->k;
 
 		if (r->red >> d & 1) {
-			if (!only_stored(g, i) || g->root[k->store].out >= 64)
+			if (k->v->def->code != OP_RMAX || !only_stored(g, i) || g->root[k->store].out >= 64)
 				return false;
 			bytes += local_bytes(g->m, k->v);
-			*(k->v->def->code == OP_RMAX ? maxes : sums) |= 1ull << g->root[k->store].out;
+			*maxes |= 1ull << g->root[k->store].out;
 		} else if ((r->kind == R_SCATTER || r->kind == R_STORE) && !(k->mask >> d & 1)) {
 			if (r->kind == R_SCATTER || k->root < 0 || !(g->root[k->root].red >> d & 1))
 				return false;
@@ -519,11 +519,11 @@ static bool can_split(const struct gen *g, int d, uint64_t *sums, uint64_t *maxe
 	return bytes <= PART_BYTES;
 }
 
-/* The outermost dim that splits without partial sums, else one that needs few; long enough. */
+/* The outermost dim that splits without partial maxima, else one that needs few; long enough. */
 static void find_split(struct gen *g)
 {
 	uint32_t computed = computed_dims(g), loops = 0;
-	uint64_t sums, maxes;
+	uint64_t maxes;
 	int64_t most = 1;
 
 	for (int i = 0; i < g->nroot; i++) {
@@ -541,12 +541,11 @@ static void find_split(struct gen *g)
 
 			if (!((loops & ~computed) >> d & 1) || n < 2 || (most >= KERNEL_PARTS && g->split >= 0) || n <= most)
 				continue;
-			if (!can_split(g, d, &sums, &maxes) || ((sums | maxes) != 0) != (pass == 1))
+			if (!can_split(g, d, &maxes) || (maxes != 0) != (pass == 1))
 				continue;
 			most = n;
 			g->split = d;
 			g->sig->split = n < 1000 ? (int)n : 1000;
-			g->sig->sums = sums;
 			g->sig->maxes = maxes;
 		}
 }

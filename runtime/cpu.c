@@ -14,24 +14,18 @@ static const struct span nowhere;
 struct cpu_kernel {
 	const struct kernel_sig *sig;
 	ptc_kernel *fn;
-	int64_t *size, joined; /* bytes of each result, of all that are joined; 0: they can't be */
+	int64_t *size, joined; /* bytes of each result, of all that are joined */
 };
 
-/* Results that parts of a kernel make each: float32 or int, so that nothing is rounded twice. */
+/* Results that parts of a kernel make each. */
 static void join_sizes(struct runtime *rt, const struct op *op, struct cpu_kernel *k)
 {
-	bool exact = true;
-
 	k->size = NEWN(rt->mem, int64_t, op->nout + 1);
 	for (uint32_t i = 0; i < op->nout; i++) {
 		k->size[i] = (local_bytes(rt->m, op->out[i]) + 63) / 64 * 64;
-		if (i < 64 && ((k->sig->sums | k->sig->maxes) >> i & 1)) {
-			exact &= op->out[i]->dt == F32 || op->out[i]->dt == INT;
+		if (i < 64 && (k->sig->maxes >> i & 1))
 			k->joined += k->size[i];
-		}
 	}
-	if (!exact)
-		k->joined = 0;
 }
 
 static bool cpu_prepare(struct runtime *rt, struct instr *i, struct diag *d)
@@ -46,8 +40,7 @@ static bool cpu_prepare(struct runtime *rt, struct instr *i, struct diag *d)
 	return true;
 }
 
-/* A kernel's call. With sums, each part makes results of its own, which are joined in order; the number
- * of parts does not depend on threads then. */
+/* A kernel's call. With maxima, each part makes results of its own, which are joined. */
 struct kernel_job {
 	const struct op *op;
 	const struct cpu_kernel *k;
@@ -61,7 +54,7 @@ struct kernel_job {
 
 static bool is_joined(const struct kernel_sig *s, uint32_t k)
 {
-	return k < 64 && ((s->sums | s->maxes) >> k & 1);
+	return k < 64 && (s->maxes >> k & 1);
 }
 
 static void run_parts(void *arg, int me, int n)
@@ -99,12 +92,12 @@ static void join_parts(const struct rank *r, const struct kernel_job *j)
 			src[p] = j->room + p * j->bytes + off;
 		struct nest l = { 1, { local_count(r->rt->m, op->out[k]) }, { 1 }, { 1 } };
 
-		nest_join(&l, op->out[k]->dt, j->out[k], (int)j->parts, src, j->k->sig->maxes >> k & 1);
+		nest_join(&l, op->out[k]->dt, j->out[k], (int)j->parts, src, true);
 		off += j->k->size[k];
 	}
 }
 
-/* How many parts; with sums, room for them. */
+/* How many parts; with maxima, room for them. */
 static bool share_out(struct rank *r, struct kernel_job *j)
 {
 	const struct kernel_sig *s = j->k->sig;
@@ -113,7 +106,7 @@ static bool share_out(struct rank *r, struct kernel_job *j)
 	j->parts = 1;
 	if (s->split < 2 || s->work < PARTS_WORTH)
 		return true;
-	if (!s->sums && !s->maxes) {
+	if (!s->maxes) {
 		j->parts = (uint32_t)(threads < s->split ? threads : s->split);
 		return true;
 	}

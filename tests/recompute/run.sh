@@ -126,7 +126,7 @@ first() { # MODEL MESH LINES SETS
 while read -r model mesh lines sets; do
 	first "$model" "$mesh" "$lines" "$sets"
 done <<TABLE
-gpt    dp=2,tp=2 heads,_ff,_vocab_->_tp;seq_->_tp batch=16,layers=5
+gpt    dp=2,tp=2 heads,_ff,_vocab_->_tp;seq_->_tp batch=32,seq=16,layers=5
 llama  dp=2,tp=1 params_->_dp batch=64,layers=5,seq=16,microbatches=2
 gpt    pp=2,dp=1,tp=2 heads,_ff,_vocab_->_tp;layers_->_pp;pipeline_1f1b batch=48,layers=7,microbatches=3
 gpt    pp=2,dp=2 layers_->_pp;pipeline_gpipe,_stages_=_[3,_4] batch=96,layers=7,microbatches=3

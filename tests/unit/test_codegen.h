@@ -283,19 +283,19 @@ static void run_in_place(struct world *w, const struct kernel_sig *s, ptc_kernel
 		}
 }
 
-/* The same in parts: the same bits, or sums that replace those of one call. */
+/* The same in parts: the same bits. */
 static void run_parts(struct world *w, const struct kernel_sig *s, ptc_kernel *fn, void **in, void **whole,
 		      const int64_t *from, const int64_t *valid, struct ptc_env env)
 {
 	const struct op *op = s->op;
 	void *out[64], *part[64];
-	int parts = s->sums | s->maxes ? KERNEL_PARTS : s->split < 3 ? s->split : 3;
+	int parts = s->maxes ? KERNEL_PARTS : s->split < 3 ? s->split : 3;
 
 	for (uint32_t i = 0; i < op->nout; i++)
 		out[i] = local_new(w, op->out[i]);
 	for (int p = 0; p < parts; p++) {
 		for (uint32_t i = 0; i < op->nout; i++)
-			part[i] = p && (s->sums | s->maxes) >> i & 1 ? local_new(w, op->out[i]) : out[i];
+			part[i] = p && s->maxes >> i & 1 ? local_new(w, op->out[i]) : out[i];
 		env.part = (uint32_t)p;
 		env.parts = (uint32_t)parts;
 		fn(in, part, from, valid, &env);
@@ -303,13 +303,11 @@ static void run_parts(struct world *w, const struct kernel_sig *s, ptc_kernel *f
 			for (int64_t k = 0; part[i] != out[i] && k < local_count(w->m, op->out[i]); k++) {
 				float *x = (float *)out[i] + k, y = ((float *)part[i])[k];
 
-				*x = s->sums >> i & 1 ? *x + y : y > *x ? y : *x;
+				*x = y > *x ? y : *x;
 			}
 	}
 	for (uint32_t i = 0; i < op->nout; i++)
-		if ((s->sums | s->maxes) >> i & 1)
-			memcpy(whole[i], out[i], (size_t)local_bytes(w->m, op->out[i]));
-		else if (!same_bits(w, op->out[i], whole[i], out[i]))
+		if (!same_bits(w, op->out[i], whole[i], out[i]))
 			fail_msg("%s: parts make other bits of result %%%u", s->name, op->out[i]->id);
 }
 
