@@ -41,7 +41,7 @@ static double attention_flops(const struct module *m, const struct op *op, bool 
 	for (int i = 0; i < v->nd; i++)
 		if (!has_dim(q, v->d[i]) && v->d[i] != op->at.ctx)
 			apart *= (double)(local ? cap_of(m, v->d[i], &v->sh.on[i]) : dim_size(m, v->d[i]));
-	double scores = space(m, op, local) / key / apart, half = HAS(op, causal) ? 0.5 : 1;
+	double all = space(m, op, local), scores = all > 0 ? all / key / apart : 0, half = HAS(op, causal) ? 0.5 : 1;
 	double ring = local ? (double)group_size(m, attn_ring(op)) : 1;
 
 	value *= apart;

@@ -145,7 +145,7 @@ static void merge_from(struct pricing *p, const struct op *first)
 		struct gemm own = product_of(p->m, member[i]);
 
 		p->note[member[i]->mark].gemm = all;
-		p->note[member[i]->mark].share = product(&own) / product(&all);
+		p->note[member[i]->mark].share = product(&all) > 0 ? product(&own) / product(&all) : 0;
 	}
 }
 
@@ -245,7 +245,7 @@ static struct scores scores_of(const struct module *m, const struct op *op)
 		if (!has_dim(k, q->d[i]) && dim_size(m, q->d[i]) >= dim_size(m, op->at.ctx))
 			row = q->d[i];
 	s.rows = row == NODIM ? 1 : (double)cap_of(m, row, &q->sh.on[dim_pos(q, row)]);
-	s.batch = all / s.qk / s.rows;
+	s.batch = all > 0 ? all / s.qk / s.rows : 0;
 	return s;
 }
 
@@ -532,9 +532,9 @@ static void find_notes(struct pricing *p, const struct block *b)
 		if (op->code == OP_EINSUM && op->phase == FORWARD && !in_loop(op))
 			p->logits = fmax(p->logits, (double)local_count(p->m, op->out[0]));
 		if (op->code == OP_SCATTER && op->phase == FORWARD) {
-			double copies = (double)value_count(p->m, op->out[0]) / (double)value_count(p->m, op->in[0]);
+			double all = (double)value_count(p->m, op->out[0]), once = (double)value_count(p->m, op->in[0]);
 
-			p->copies = fmax(p->copies, copies);
+			p->copies = fmax(p->copies, once > 0 ? all / once : 0);
 		}
 		if (op->code == OP_REPEAT)
 			note_sums(p, op);

@@ -46,7 +46,7 @@ static bool is_yielded(const struct block *b, uint32_t first, const struct value
 
 static double score_bytes(const struct module *m, const struct op *op)
 {
-	double rows = (double)local_count(m, op->in[0]) / (double)dim_size(m, op->at.dim);
+	double all = (double)local_count(m, op->in[0]), rows = all > 0 ? all / (double)dim_size(m, op->at.dim) : 0;
 	const struct value *k = op->in[1];
 	double keys = (double)cap_of(m, op->at.ctx, &k->sh.on[dim_pos(k, op->at.ctx)]);
 
