@@ -551,7 +551,7 @@ struct meet *meet_open(const struct meet_place *p, char *why)
 	return NULL;
 }
 
-/* Before the table goes, why it is broken is told to all who still ask, as they do with each sign of life. */
+/* Before the table goes, why it is broken is told to all who still ask, as they do with each sign of life, and to whom was refused. */
 static void tell_all(struct meet *m)
 {
 	double end = seconds_now() + (m->at.silence / 4 > 3 ? m->at.silence / 4 : 3);
@@ -560,7 +560,7 @@ static void tell_all(struct meet *m)
 	while (left && seconds_now() < end) {
 		left = false;
 		for (const struct guest *g = m->guests; g; g = g->next)
-			left |= g->rank > 0 && !g->gone && !g->told;
+			left |= !g->gone && !g->told;
 		if (left)
 			wait_change(m, .05);
 	}
