@@ -182,7 +182,7 @@ static int top_region(struct building *b, const struct value *v)
 
 	if (op->phase == FORWARD || op->phase == BACKWARD)
 		return micro_region(b, v);
-	if (op->phase == PROLOGUE && (x->fore || x->back || x->late))
+	if (op->phase == PROLOGUE && (x->fore || x->back || x->fore_in || x->back_in || x->late))
 		return step_region(b, HAS(op, where) ? op->at.where : 0, v->nd, v->d, v->sh.on);
 	return work_region(b, op);
 }

@@ -30,20 +30,18 @@ modules() {
 	else
 		bad "fuzz-check $N $SEED" "$TMP/out"
 	fi
-	for seeds in "31 1" "117 33" "150 151"; do # 32 and 150 are not proved: what a loop begins with, summed over a batch of inputs
-		if "$BUILD/fuzz-check" -s $seeds >"$TMP/out" 2>&1; then
-			ok "pipelines: $(tail -1 "$TMP/out")"
-		else
-			bad "fuzz-check -s $seeds" "$TMP/out"
-		fi
-	done
+	if "$BUILD/fuzz-check" -s 300 1 >"$TMP/out" 2>&1; then
+		ok "pipelines: $(tail -1 "$TMP/out")"
+	else
+		bad "fuzz-check -s 300 1" "$TMP/out"
+	fi
 	known
 }
 
 # Seeds of what was wrong once, each run by the runtime, too: memory of two results, sums of several chunks
 # stacked across rows, stages that lacked what they read, plans that were right and not proved.
 known() {
-	for seed in 2 29 33 43 46 70 79 97 104 137 230 259 276 329 343 397 590 664; do
+	for seed in 2 29 32 33 43 46 70 79 97 104 137 150 230 259 276 329 343 397 590 664; do
 		known_seed "-s -k 1 $seed"
 	done
 	for seed in 158 186 320 700 1344; do known_seed "-k 1 $seed"; done
