@@ -300,6 +300,8 @@ bool pass_microbatch(struct module *m, struct diag *d)
 	assign_sections(c);
 	find_stacks(c);
 	cut_up(c);
-	drop_unread(m); /* a loop made again in another section may be read there alone */
+	/* What forward and backward each made of params is one in the prologue. A loop made again in another section may
+	 * be read there alone. */
+	join_equal_ops(m);
 	return true;
 }

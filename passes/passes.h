@@ -25,13 +25,14 @@ bool pass_rematerialize(struct module *m, struct diag *d);
 bool pass_halves(struct module *m, struct diag *d);
 bool pass_fuse(struct module *m, struct diag *d);
 bool pass_collectives(struct module *m, struct diag *d);
+bool pass_delay(struct module *m, struct diag *d);
 bool pass_overlap(struct module *m, struct diag *d);
 bool pass_offload(struct module *m, struct diag *d);
 bool pass_balance(struct module *m, struct diag *d);
 bool pass_memory(struct module *m, struct diag *d);
 
-/* -- simplify.c: takes out what nobody reads, carried values of loops too -- */
-void drop_unread(struct module *m);
+/* -- simplify.c: equal ops of a section become one; what nobody reads goes, carried values of loops too -- */
+void join_equal_ops(struct module *m);
 
 struct pass_options {
 	const char *start_after; /* NULL: from the first */

@@ -16,6 +16,8 @@ enum { STRONG = 1, LEAFY = 2 };
 struct precision {
 	struct module *m;
 	bool bf16;
+	uint32_t n;             /* how many values there were */
+	struct value **rounded; /* of each, what it was rounded to as an operand, or NULL */
 };
 
 static void round_block(struct precision *p, struct block *block);
@@ -25,17 +27,25 @@ static struct builder at(const struct precision *p, const struct op *op, struct 
 	return (struct builder){ p->m, op->home, before, op->phase, op->span, op->of, op->at.where };
 }
 
-/* Operand i of op in type dt; a cast stands before op. */
+/* Operand i of op in type dt; a cast stands before op. A value is rounded once for all its readers: two roundings
+ * would be two operands of their einsums, with a gather each, and two gradients, with a reduction each. */
 static void operand_as(struct precision *p, struct op *op, uint32_t i, enum dtype dt)
 {
 	struct builder b = at(p, op, op);
-	int64_t mark = op->in[i]->mark;
+	struct value *v = op->in[i];
+	struct value **rounded = dt == BF16 && v->id < p->n ? &p->rounded[v->id] : NULL;
 
-	if (!is_float(op->in[i]->dt) || op->in[i]->dt == dt)
+	if (!is_float(v->dt) || v->dt == dt)
 		return;
-	op->in[i] = b_cast(&b, op->in[i], dt);
-	op->in[i]->mark = mark;
+	if (rounded && *rounded) {
+		op->in[i] = *rounded;
+		return;
+	}
+	op->in[i] = b_cast(&b, v, dt);
+	op->in[i]->mark = v->mark;
 	op->in[i]->aux = NULL;
+	if (rounded)
+		*rounded = op->in[i];
 }
 
 /* From here on v is v rounded to dt, under v's name. */
@@ -239,7 +249,7 @@ static void round_block(struct precision *p, struct block *block)
 
 bool pass_precision(struct module *m, struct diag *d)
 {
-	struct precision p = { m, m->precision == BF16 };
+	struct precision p = { m, m->precision == BF16, m->next_id, NEWN(m->mem, struct value *, m->next_id) };
 
 	(void)d;
 	for (uint32_t i = 0; p.bf16 && i < m->bufs.n; i++)

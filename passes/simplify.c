@@ -533,6 +533,8 @@ static void mend_of(struct block *block)
 
 static void forget(struct block *block)
 {
+	for (uint32_t i = 0; i < block->args.n; i++)
+		block->args.at[i]->aux = NULL;
 	for (struct op *op = block->first; op; op = op->next) {
 		op->aux = NULL;
 		if (op->of)
@@ -551,9 +553,10 @@ static bool drop_dead(struct module *m)
 	return any;
 }
 
-void drop_unread(struct module *m)
+void join_equal_ops(struct module *m)
 {
 	forget(&m->top);
+	join_equal(m, &m->top);
 	drop_dead(m);
 }
 

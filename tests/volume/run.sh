@@ -136,6 +136,30 @@ mem=$((12 * 6 * 8)) y=$((12 * 8 * 8))
 model=../../examples/t5 sends "encoder | decoder" $(((mem + y) / 2)) --mesh pp=2,dp=1,tp=1 --set $t5
 model=../../examples/t5 sends "encoder in two, decoder in two" $(((mem + 2 * (mem + y)) / 2)) --mesh pp=4,dp=1,tp=1 --set $t5
 sends "pp 2, tp 2, seq -> tp" $((x / 2)) --plan pipe_sp --mesh pp=2,tp=2 --set microbatches=2
+# A model in bf16 sends as many activations as in fp32: a value is rounded once for all that read it, gathered and reduced once.
+counts() { # AXIS MODEL OPTIONS...
+	axis=$1
+	shift
+	"$PTC" explain "examples/$@" --json 2>"$TMP/err" | jq -r "[.comm | group_by([.op, .axis])[] | select(.[0].axis == \"$axis\") | \"\(.[0].op) \(map(.count) | add)\"] | join(\", \")"
+}
+while read -r axis model options; do
+	# shellcheck disable=SC2086
+	{
+		wide=$(counts $axis $model.pdsl $options --set microbatches=1,precision=fp32)
+		half=$(counts $axis $model.pdsl $options --set microbatches=1,precision=bf16)
+	}
+	if [ -n "$half" ] && [ "$wide" = "$half" ]; then
+		ok "bf16: $model over $axis"
+	else
+		printf 'fp32 %s\nbf16 %s\n' "$wide" "$half" >"$TMP/why"
+		bad "bf16: $model over $axis" "$TMP/why"
+	fi
+done <<END
+tp llama --plan big --mesh pp=1,dp=1,tp=8
+cp llama --plan big --mesh pp=1,dp=1,cp=2,tp=2
+tp gpt2 --mesh dp=2,tp=4
+tp t5 --mesh pp=1,dp=2,tp=2
+END
 for plan in "--plan zero" "--plan zero --set microbatches=2,batch=24 --mesh dp=3" "--mesh dp=3"; do
 	expect "a table, $plan, is what one rank computes" 0 "$PTC" check tests/volume/table.pdsl $plan && ok "table: $plan"
 done
