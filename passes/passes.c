@@ -3,7 +3,7 @@
  *   text -> simplify -> precision -> differentiate -> optimizer -> simplify2   (logical)
  *        -> microbatch -> stages -> place                                     (placed)
  *        -> partition -> pipeline -> rematerialize -> split -> halves -> fuse (partitioned)
- *        -> collectives -> overlap -> offload -> balance                      (partitioned)
+ *        -> collectives -> delay -> overlap -> offload -> balance                      (partitioned)
  *        -> memory                                                            (planned)
  */
 #define _POSIX_C_SOURCE 200809L
@@ -30,6 +30,7 @@ const struct pass passes[] = {
 	{ "halves", "backward in two halves, for schedules with I and W", pass_halves, PARTITIONED, PARTITIONED },
 	{ "fuse", "group ops into kernels", pass_fuse, PARTITIONED, PARTITIONED },
 	{ "collectives", "collectives that are ready together become one", pass_collectives, PARTITIONED, PARTITIONED },
+	{ "delay", "work that a collective does not wait for goes behind its start", pass_delay, PARTITIONED, PARTITIONED },
 	{ "overlap", "start collectives early and wait for them late", pass_overlap, PARTITIONED, PARTITIONED },
 	{ "offload", "what lies in host memory is copied where it is used", pass_offload, PARTITIONED, PARTITIONED },
 	{ "balance", "iterations cut into stages, and the order of their actions, by cost", pass_balance, PARTITIONED, PARTITIONED },

@@ -166,7 +166,7 @@ static const char *order(struct arena *mem, const struct block *b)
 }
 
 /* Compute of a microsecond an einsum, or so; a collective takes 1 ns. */
-static void overlapped(const char *text, const char *want)
+static void after(const char *list, const char *text, const char *want)
 {
 	struct arena *mem = arena_new();
 	struct diag d;
@@ -175,10 +175,41 @@ static void overlapped(const char *text, const char *want)
 
 	diag_init(&d, mem, NULL, stderr);
 	struct module *m = module_parse(mem, "t", all, strlen(all), &d);
-	if (!m || !verify(m, &d) || !run_pass_list(m, &d, "overlap", &(struct pass_options){ .verify = true }))
+	if (!m || !verify(m, &d) || !run_pass_list(m, &d, list, &(struct pass_options){ .verify = true }))
 		fail_msg("%s", all);
 	assert_string_equal(order(mem, &m->top), want);
 	arena_free(mem);
+}
+
+static void overlapped(const char *text, const char *want)
+{
+	after("overlap", text, want);
+}
+
+/* Work that a collective does not wait for, and that nothing before it reads, goes behind it; then it is hidden. */
+static void delayed(void **state)
+{
+	(void)state;
+	/* the gradients of weights, %3 and %4: one is enough */
+	after("delay", "dim x=6\n" W LOADS "%3 = einsum %1, %1 : f32[e]\n%4 = einsum %1, %1 : f32[x]\n%2 = to_partial %1 {axes=(dp)} : f32[e, x]+dp\n"
+	      "%5 = all_reduce %2 {axes=(dp)} : f32[e, x]\n%6 = einsum %5, %4 : f32[e]\n%7 = einsum %6, %3 : f32[]\n",
+	      "einsum to_partial all_reduce einsum einsum einsum");
+	/* then it is hidden; two collectives take one each */
+	after("delay,overlap", "dim x=6\n" W LOADS "%3 = einsum %1, %1 : f32[e]\n%4 = einsum %1, %1 : f32[x]\n%2 = to_partial %1 {axes=(dp)} : f32[e, x]+dp\n"
+	      "%5 = all_reduce %2 {axes=(dp)} : f32[e, x]\n%8 = to_partial %5 {axes=(tp)} : f32[e, x]+tp\n"
+	      "%9 = all_reduce %8 {axes=(tp)} : f32[e, x]\n%6 = einsum %9, %4 : f32[e]\n%7 = einsum %6, %3 : f32[]\n",
+	      "to_partial start:all_reduce einsum wait to_partial start:all_reduce einsum wait einsum einsum");
+	/* what stands where it can be in flight stays */
+	after("delay", "dim x=6\n" W LOADS "%3 = einsum %1, %1 : f32[e]\n%2 = to_partial %1 {axes=(dp)} : f32[e, x]+dp\n%4 = einsum %1, %1 : f32[x]\n"
+	      "%5 = all_reduce %2 {axes=(dp)} : f32[e, x]\n%6 = einsum %5, %4 : f32[e]\n%7 = einsum %6, %3 : f32[]\n",
+	      "einsum to_partial einsum all_reduce einsum einsum");
+	/* not what it waits for, nor what is read on the way, nor over a write */
+	after("delay,overlap", "dim x=6\n" W LOADS "%3 = einsum %1, %1 : f32[e]\n%4 = einsum %1, %3 : f32[x]\n"
+	      "%2 = to_partial %4 {axes=(dp)} : f32[x]+dp\n%5 = all_reduce %2 {axes=(dp)} : f32[x]\n%6 = einsum %5, %1 : f32[e]\n",
+	      "einsum einsum to_partial all_reduce einsum");
+	after("delay", "dim x=6\n" W LOADS "%3 = einsum %1, %1 : f32[e]\n%2 = to_partial %1 {axes=(dp)} : f32[e, x]+dp\nwrite %1 {buf=\"q\"}\n"
+	      "%5 = all_reduce %2 {axes=(dp)} : f32[e, x]\n%6 = einsum %5, %3 : f32[x]\n",
+	      "einsum to_partial write all_reduce einsum");
 }
 
 static void started_early(void **state)
@@ -322,7 +353,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ready_together), cmocka_unit_test(apart), cmocka_unit_test(says_why), cmocka_unit_test(many),
-		cmocka_unit_test(started_early), cmocka_unit_test(not_started_early), cmocka_unit_test(gathered_ahead), cmocka_unit_test(in_flight),
+		cmocka_unit_test(delayed), cmocka_unit_test(started_early), cmocka_unit_test(not_started_early), cmocka_unit_test(gathered_ahead), cmocka_unit_test(in_flight),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
