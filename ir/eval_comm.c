@@ -213,9 +213,13 @@ const char *ev_join(struct eval *e, const struct held *h, const dimid *order, do
 	for (int c = 0; c < e->ncoord; c++) {
 		if (origin_of(e, h->v, c, free) != c || !walk_begin(e, NULL, &n, c, &w))
 			continue;
-		while (walk_row(&w))
+		while (walk_row(&w)) {
+			double *row = whole + walk_across(e, &w, 1);
+			const double *from = ev_at(h, c) + w.off[0];
+
 			for (int64_t i = 0; i < walk_n(&w); i++)
-				put(&whole[walk_logical(e, &w, 1, i)], ev_at(h, c)[w.off[0] + i * walk_step(&w, 0)], mode);
+				put(&row[walk_along(e, &w, 1, i)], from[i * walk_step(&w, 0)], mode);
+		}
 	}
 	if (s->sum && s->max)
 		return "pending by sum and by max at once";
@@ -252,9 +256,13 @@ bool ev_read(struct eval *e, const struct op *op)
 	for (int c = 0; c < e->ncoord; c++) {
 		if (!walk_begin(e, op, &n, c, &w))
 			return false;
-		while (walk_row(&w))
+		while (walk_row(&w)) {
+			double *to = ev_at(h, c) + w.off[0];
+			const double *row = b->now->x + walk_across(e, &w, 1);
+
 			for (int64_t i = 0; i < walk_n(&w); i++)
-				ev_at(h, c)[w.off[0] + i * walk_step(&w, 0)] = b->now->x[walk_logical(e, &w, 1, i)];
+				to[i * walk_step(&w, 0)] = row[walk_along(e, &w, 1, i)];
+		}
 	}
 	return true;
 }

@@ -130,15 +130,14 @@ static inline int64_t walk_index(const struct eval *e, const struct walk *w, int
 {
 	return dim_index(e->m, w->nest->d[k], w->start[k] + (k == w->row ? i : w->i[k]));
 }
-/* Where element i of the row is in a logical tensor with the steps of pointer p. */
-static inline int64_t walk_logical(const struct eval *e, const struct walk *w, int p, int64_t i)
+/* Where element i of the row is in a logical tensor with the steps of pointer p: walk_across, which is the
+ * same for all of the row, and walk_along. */
+int64_t walk_across(const struct eval *e, const struct walk *w, int p);
+static inline int64_t walk_along(const struct eval *e, const struct walk *w, int p, int64_t i)
 {
-	int64_t at = 0;
+	int64_t step = walk_step(w, p);
 
-	for (int k = 0; k < w->nest->nd; k++)
-		if (w->nest->p[p].step[k])
-			at += walk_index(e, w, k, i) * w->nest->p[p].step[k];
-	return at;
+	return step ? walk_index(e, w, w->row, i) * step : 0;
 }
 bool ev_fill(struct eval *e, const struct op *op, const struct held *h, double x); /* valid elements */
 /* to = from at all coordinates, dims matched by name; to_at, from_at are added to the offsets, skip

@@ -287,6 +287,16 @@ bool walk_row(struct walk *w)
 	return false;
 }
 
+int64_t walk_across(const struct eval *e, const struct walk *w, int p)
+{
+	int64_t at = 0;
+
+	for (int k = 0; k < w->row; k++)
+		if (w->nest->p[p].step[k])
+			at += walk_index(e, w, k, 0) * w->nest->p[p].step[k];
+	return at;
+}
+
 bool ev_fill(struct eval *e, const struct op *op, const struct held *h, double x)
 {
 	struct nest n;

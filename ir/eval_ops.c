@@ -263,9 +263,12 @@ static bool einsum(struct eval *e, const struct op *op)
 		while (walk_row(&w)) {
 			double *r = ev_at(out, c) + w.off[0];
 			const double *a = ev_at(in[0], c) + w.off[1], *b = ev_at(in[1], c) + w.off[2];
-			int64_t sr = walk_step(&w, 0), sa = walk_step(&w, 1), sb = walk_step(&w, 2);
+			int64_t sr = walk_step(&w, 0), sa = walk_step(&w, 1), sb = walk_step(&w, 2), count = walk_n(&w);
+			double sum = *r;
 
-			for (int64_t i = 0; i < walk_n(&w); i++)
+			for (int64_t i = 0; !sr && i < count; i++)
+				*r = sum += a[i * sa] * b[i * sb];
+			for (int64_t i = 0; sr && i < count; i++)
 				r[i * sr] += a[i * sa] * b[i * sb];
 		}
 	}
@@ -642,10 +645,13 @@ static bool rng(struct eval *e, const struct op *op)
 	for (int c = 0; c < e->ncoord; c++) {
 		if (!ev_iteration(e, op, 0, c, &iter) || !walk_begin(e, op, &n, c, &w))
 			return false;
-		while (walk_row(&w))
+		while (walk_row(&w)) {
+			int64_t first = walk_across(e, &w, 1);
+
 			for (int64_t i = 0; i < walk_n(&w); i++)
 				ev_at(out, c)[w.off[0] + i * walk_step(&w, 0)] =
-					rng_uniform(key, (uint64_t)walk_logical(e, &w, 1, i), (uint32_t)e->step, iter);
+					rng_uniform(key, (uint64_t)(first + walk_along(e, &w, 1, i)), (uint32_t)e->step, iter);
+		}
 	}
 	return true;
 }
@@ -664,9 +670,12 @@ static bool indices(struct eval *e, const struct op *op)
 	for (int c = 0; c < e->ncoord; c++) {
 		if (!walk_begin(e, op, &n, c, &w))
 			return false;
-		while (walk_row(&w))
+		while (walk_row(&w)) {
+			int64_t first = walk_across(e, &w, 1);
+
 			for (int64_t i = 0; i < walk_n(&w); i++)
-				ev_at(out, c)[w.off[0] + i * walk_step(&w, 0)] = (double)walk_logical(e, &w, 1, i);
+				ev_at(out, c)[w.off[0] + i * walk_step(&w, 0)] = (double)(first + walk_along(e, &w, 1, i));
+		}
 	}
 	return true;
 }
