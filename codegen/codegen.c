@@ -1,4 +1,4 @@
-/* codegen/codegen.c - the C source of a plan: the prelude, then each different kernel once. */
+/* codegen/codegen.c - the C source of kernels: the prelude, then each different kernel once. */
 #include "codegen/kernel.h"
 #include "math_inc.h"
 #include "prelude_inc.h"
@@ -15,19 +15,12 @@ const char *const codegen_cflags =
 #endif
 	;
 
-struct made {
-	const char *text, *name;
-	uint64_t hash;
-	const struct kernel_sig *sig;
-};
-
 struct job {
 	struct arena *mem;
 	const struct module *m;
 	struct diag *d;
-	VEC(struct kernel_sig *) sigs;
-	VEC(struct made) made;
-	struct text out;
+	VEC(struct kernel_sig) sigs;
+	VEC(struct kernel_code) codes;
 };
 
 static void put_named(struct text *t, const char *text, const char *name)
@@ -39,14 +32,24 @@ static void put_named(struct text *t, const char *text, const char *name)
 			text_bytes(t, s, 1);
 }
 
+/* The number of the function with this text. */
+static int code_no(struct job *j, const char *text)
+{
+	struct kernel_code code = { .text = text, .hash = fnv1a(FNV_START, text, strlen(text)) };
+
+	for (uint32_t i = 0; i < j->codes.n; i++)
+		if (j->codes.at[i].hash == code.hash && streq(j->codes.at[i].text, text))
+			return (int)i;
+	PUSH(j->mem, &j->codes, code);
+	return (int)j->codes.n - 1;
+}
+
 static bool one_kernel(struct job *j, const struct op *op)
 {
 	struct kernel_sig *sig = NEW(j->mem, struct kernel_sig);
 	struct gen *g = NEW(j->mem, struct gen);
 
 	sig->op = op;
-	sig->name = arena_printf(j->mem, "k%u", j->made.n);
-	PUSH(j->mem, &j->sigs, sig);
 	g->mem = j->mem;
 	g->m = j->m;
 	g->op = op;
@@ -58,17 +61,12 @@ static bool one_kernel(struct job *j, const struct op *op)
 
 	if (!pick && !kernel_plan(g))
 		return false;
-	struct made made = { .text = pick ? pick_text(g, pick) : kernel_text(g), .name = sig->name, .sig = sig };
-	if (!made.text || g->failed)
+	const char *text = pick ? pick_text(g, pick) : kernel_text(g);
+
+	if (!text || g->failed)
 		return false;
-	made.hash = fnv1a(FNV_START, made.text, strlen(made.text));
-	for (uint32_t i = 0; i < j->made.n; i++)
-		if (j->made.at[i].hash == made.hash && streq(j->made.at[i].text, made.text)) {
-			sig->name = j->made.at[i].name;
-			return true;
-		}
-	PUSH(j->mem, &j->made, made);
-	put_named(&j->out, made.text, made.name);
+	sig->code = code_no(j, text);
+	PUSH(j->mem, &j->sigs, *sig);
 	return true;
 }
 
@@ -83,18 +81,39 @@ static bool all_kernels(struct job *j, const struct block *b)
 	return true;
 }
 
+bool codegen_kernels(struct arena *mem, const struct module *m, struct kernel_set *set, struct diag *d)
+{
+	struct job j = { .mem = mem, .m = m, .d = d };
+
+	if (!all_kernels(&j, &m->top))
+		return false;
+	*set = (struct kernel_set){ j.sigs.at, j.codes.at, (int)j.sigs.n, (int)j.codes.n };
+	return true;
+}
+
+char *codegen_source(struct arena *mem, const struct kernel_code *code, int n)
+{
+	struct text t = { .mem = mem };
+
+	text_bytes(&t, prelude_inc, sizeof prelude_inc - 1);
+	text_bytes(&t, math_inc, sizeof math_inc - 1);
+	text_bytes(&t, rows_inc, sizeof rows_inc - 1);
+	for (int i = 0; i < n; i++)
+		put_named(&t, code[i].text, code[i].name);
+	return t.s;
+}
+
 char *codegen_c(struct arena *mem, const struct module *m, struct kernel_sig **sigs, int *nsig, struct diag *d)
 {
-	struct job j = { .mem = mem, .m = m, .d = d, .out = { .mem = mem } };
+	struct kernel_set set;
 
-	text_bytes(&j.out, prelude_inc, sizeof prelude_inc - 1);
-	text_bytes(&j.out, math_inc, sizeof math_inc - 1);
-	text_bytes(&j.out, rows_inc, sizeof rows_inc - 1);
-	if (!all_kernels(&j, &m->top))
+	if (!codegen_kernels(mem, m, &set, d))
 		return NULL;
-	*nsig = (int)j.sigs.n;
-	*sigs = NEWN(mem, struct kernel_sig, j.sigs.n + 1);
-	for (uint32_t i = 0; i < j.sigs.n; i++)
-		(*sigs)[i] = *j.sigs.at[i];
-	return j.out.s;
+	for (int i = 0; i < set.ncode; i++)
+		set.code[i].name = arena_printf(mem, "k%d", i);
+	for (int i = 0; i < set.nsig; i++)
+		set.sig[i].name = set.code[set.sig[i].code].name;
+	*sigs = set.sig;
+	*nsig = set.nsig;
+	return codegen_source(mem, set.code, set.ncode);
 }

@@ -1,5 +1,5 @@
-/* codegen/codegen.h - kernel regions as C. One source a plan; the runtime compiles it with the
- * system's cc and the flags below, and caches it by content. */
+/* codegen/codegen.h - kernel regions as C. The runtime compiles them with the system's cc and the flags below, and
+ * caches each by content. */
 #ifndef PTC_CODEGEN_H
 #define PTC_CODEGEN_H
 #include "ir/ir.h"
@@ -19,7 +19,8 @@ typedef void ptc_kernel(void *const *in, void *const *out, const int64_t *start,
 
 struct kernel_sig {
 	const struct op *op;   /* OP_KERNEL */
-	const char *name;      /* C symbol */
+	int code;              /* in the set's */
+	const char *name;      /* C symbol; of codegen_c */
 	int next;              /* extents it is given: (dim, axes) pairs, start[i] and valid[i] */
 	struct { dimid d; struct axes on; } ext[64];
 	/* Calls for parts 0 .. parts - 1 may run at once and make the results together, bit for bit
@@ -32,8 +33,21 @@ struct kernel_sig {
 };
 enum { KERNEL_PARTS = 8 };     /* a good number of parts where there are maxima */
 
-/* The C text of all kernels of m, in order; sigs gets one entry a kernel. Equal kernels share a
- * function. NULL after an error. */
+/* A function: its text, in which @ stands for its name. */
+struct kernel_code {
+	const char *text, *name;
+	uint64_t hash;
+};
+/* All kernels of a module, in order, and their functions; equal kernels share one. The functions are not yet named. */
+struct kernel_set {
+	struct kernel_sig *sig;
+	struct kernel_code *code;
+	int nsig, ncode;
+};
+bool codegen_kernels(struct arena *mem, const struct module *m, struct kernel_set *set, struct diag *d);
+/* A C source: what kernels call, then n functions by their names. They are the same code in whatever company. */
+char *codegen_source(struct arena *mem, const struct kernel_code *code, int n);
+/* The C text of all kernels of m, functions named k0, k1 and on; sigs gets one entry a kernel. NULL after an error. */
 char *codegen_c(struct arena *mem, const struct module *m, struct kernel_sig **sigs, int *nsig, struct diag *d);
 extern const char *const codegen_cflags; /* the safe set */
 

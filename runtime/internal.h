@@ -324,7 +324,7 @@ void strides_of(const struct module *m, int nd, const dimid *d, const struct axe
 
 /* -- kernels.c -- */
 struct kernels {
-	void *lib;
+	VEC(void *) libs;
 	struct kernel_sig *sig;
 	ptc_kernel **fn;
 	const struct op **op;      /* of each */

@@ -1,5 +1,7 @@
-/* runtime/kernels.c - generated kernels: C source to a shared object by the system's cc, cached on disk
- * by source, flags, compiler and processor. */
+/* runtime/kernels.c - generated kernels: C source to a shared object by the system's cc, cached on disk.
+ *
+ * What is cached is a kernel, by its text, flags, compiler and processor: other plans of a model, and its twin on one rank, have
+ * most of them too. Those that a plan lacks are compiled together; the file is linked under the name of each. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -97,7 +99,8 @@ static char *processor(struct arena *mem)
 	return arena_printf(mem, "%.200s %s", model ? model : "", flags && (!end || flags < end) ? flags : all);
 }
 
-static bool key_of(struct arena *mem, const char *source, char *hex, size_t size, struct diag *d)
+/* What the code of a kernel depends on, besides its text. NULL: the compiler does not run. */
+static char *circumstances(struct arena *mem, struct diag *d)
 {
 	char *argv[MAX_ARGS] = { 0 };
 	int n = words(mem, compiler(), argv, 0), status;
@@ -108,30 +111,49 @@ static bool key_of(struct arena *mem, const char *source, char *hex, size_t size
 	if (status != 0) {
 		diag_error(d, nowhere, "the C compiler '%s' does not run: %.*s", compiler(), (int)strcspn(version, "\n"), version);
 		diag_note(d, nowhere, "kernels are compiled when a plan is loaded; install cc, or set CC");
-		return false;
+		return NULL;
 	}
-	char *rest = arena_printf(mem, "%s\n%s\n%s\n%s", compiler(), codegen_cflags, version, processor(mem));
-	uint64_t a = fnv1a(fnv1a(FNV_START, source, strlen(source)), rest, strlen(rest));
-	uint64_t b = fnv1a(fnv1a(~FNV_START, rest, strlen(rest)), source, strlen(source));
+	return arena_printf(mem, "%s\n%s\n%s\n%s\n%s", compiler(), codegen_cflags, version, processor(mem),
+			    codegen_source(mem, NULL, 0));
+}
 
-	snprintf(hex, size, "%016llx%016llx", (unsigned long long)a, (unsigned long long)b);
+/* Each function is called by what it is. */
+static bool name_codes(struct arena *mem, struct kernel_set *set, struct diag *d)
+{
+	char *rest = circumstances(mem, d);
+
+	if (!rest)
+		return false;
+	uint64_t a = fnv1a(FNV_START, rest, strlen(rest)), b = fnv1a(~FNV_START, rest, strlen(rest));
+
+	for (int i = 0; i < set->ncode; i++) {
+		const char *text = set->code[i].text;
+		size_t n = strlen(text);
+
+		set->code[i].name = arena_printf(mem, "k_%016llx%016llx", (unsigned long long)fnv1a(a, text, n),
+						 (unsigned long long)fnv1a(b, text, n));
+	}
 	return true;
 }
 
-static bool compile(struct arena *mem, const char *source, const char *base, const char *so, struct diag *d)
+/* The source to a shared object, a new file beside base; its name, which is the caller's to unlink. NULL after an error. */
+static char *compile(struct arena *mem, const char *source, const char *base, struct diag *d)
 {
 	char *c = arena_printf(mem, "%s.%ld.c", base, (long)getpid()), *tmp = arena_printf(mem, "%s.%ld.tmp", base, (long)getpid());
 	int fd = open(c, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600), status, n;
 	char *argv[MAX_ARGS] = { 0 };
 
-	if (fd < 0)
-		return diag_error(d, nowhere, "'%s' can't be written: %s", c, strerror(errno));
+	if (fd < 0) {
+		diag_error(d, nowhere, "'%s' can't be written: %s", c, strerror(errno));
+		return NULL;
+	}
 	bool ok = cache_put(fd, source, strlen(source));
 	int why = errno;
 
 	if (close(fd) != 0 || !ok) {
 		unlink(c);
-		return diag_error(d, nowhere, "'%s' can't be written: %s", c, strerror(ok ? errno : why));
+		diag_error(d, nowhere, "'%s' can't be written: %s", c, strerror(ok ? errno : why));
+		return NULL;
 	}
 	/* our flags after the compiler's name, yours after ours: the last one counts */
 	const char *cc = compiler();
@@ -152,55 +174,105 @@ static bool compile(struct arena *mem, const char *source, const char *base, con
 		unlink(tmp);
 		diag_error(d, nowhere, "the C compiler fails on the generated kernels: %.2000s", said);
 		diag_note(d, nowhere, "the source is kept in '%s'", c);
-		return false;
+		return NULL;
 	}
 	unlink(c);
-	if (rename(tmp, so) != 0) {
-		unlink(tmp);
-		return diag_error(d, nowhere, "'%s' can't be made: %s", so, strerror(errno));
-	}
-	return true;
+	return tmp;
+}
+
+static char *file_of(struct arena *mem, const char *dir, const struct kernel_code *code)
+{
+	return arena_printf(mem, "%s/%s.so", dir, code->name);
+}
+
+/* The functions that lie in this file, of those that are not yet had. false: there is no such file, or it is broken. */
+static bool take(struct arena *mem, struct kernels *k, const char *so, const struct kernel_set *set, ptc_kernel **fn, int first, int n)
+{
+	void *lib = dlopen(so, RTLD_NOW | RTLD_LOCAL);
+	bool all = lib;
+
+	if (!lib)
+		return false;
+	PUSH(mem, &k->libs, lib);
+	for (int i = first; i < first + n; i++)
+		if (!fn[i]) {
+			*(void **)&fn[i] = dlsym(lib, set->code[i].name);
+			all &= fn[i] != NULL;
+		}
+	return all;
+}
+
+/* A file of several kernels lies in the cache under the name of each; where files can't be linked, as a copy. Another
+ * process may have been faster. What can't be kept is compiled once more, next time. */
+static void keep(struct arena *mem, const char *made, const char *so)
+{
+	size_t n;
+	char *s;
+
+	if (link(made, so) != 0 && errno != EEXIST && (s = cache_read(mem, made, &n)))
+		cache_write(mem, so, s, n);
+}
+
+/* Those that the cache lacks. */
+static bool compile_missing(struct arena *mem, struct kernels *k, const char *dir, const struct kernel_set *set, ptc_kernel **fn, struct diag *d)
+{
+	VEC(struct kernel_code) missing = { 0 };
+
+	for (int i = 0; i < set->ncode; i++)
+		if (!fn[i])
+			PUSH(mem, &missing, set->code[i]);
+	if (!missing.n)
+		return true;
+	char *made = compile(mem, codegen_source(mem, missing.at, (int)missing.n),
+			     arena_printf(mem, "%s/%s", dir, missing.at[0].name), d);
+
+	if (!made)
+		return false;
+	bool ok = take(mem, k, made, set, fn, 0, set->ncode);
+
+	if (!ok)
+		diag_error(d, nowhere, "the kernels can't be loaded: %s", dlerror());
+	for (uint32_t i = 0; ok && i < missing.n; i++)
+		keep(mem, made, file_of(mem, dir, &missing.at[i]));
+	unlink(made);
+	return ok;
 }
 
 bool kernels_load(struct arena *mem, const struct module *m, struct kernels *k, struct diag *d)
 {
-	char hex[40];
-	char *source = codegen_c(mem, m, &k->sig, &k->n, d), *dir;
+	struct kernel_set set;
+	char *dir;
 
-	if (!source)
+	if (!codegen_kernels(mem, m, &set, d))
 		return false;
+	k->sig = set.sig;
+	k->n = set.nsig;
 	if (!k->n)
 		return true;
-	k->op = NEWN(mem, const struct op *, k->n);
-	for (int i = 0; i < k->n; i++)
-		k->op[i] = k->sig[i].op;
-	if (!(dir = cache_dir(mem, d)) || !key_of(mem, source, hex, sizeof hex, d))
+	if (!(dir = cache_dir(mem, d)) || !name_codes(mem, &set, d))
 		return false;
-	char *base = arena_printf(mem, "%s/%s", dir, hex), *so = arena_printf(mem, "%s.so", base);
+	ptc_kernel **fn = NEWN(mem, ptc_kernel *, set.ncode);
 
-	if (!cache_ours(so) && !compile(mem, source, base, so, d))
-		return false;
-	k->lib = dlopen(so, RTLD_NOW | RTLD_LOCAL);
-	if (!k->lib) { /* a file cut short by a full disk, say: once more */
-		unlink(so);
-		if (!compile(mem, source, base, so, d))
-			return false;
-		k->lib = dlopen(so, RTLD_NOW | RTLD_LOCAL);
+	for (int i = 0; i < set.ncode; i++) {
+		char *so = file_of(mem, dir, &set.code[i]);
+
+		if (cache_ours(so) && !take(mem, k, so, &set, fn, i, 1))
+			unlink(so); /* cut short by a full disk, say: once more */
 	}
-	if (!k->lib)
-		return diag_error(d, nowhere, "the kernels can't be loaded: %s", dlerror());
+	if (!compile_missing(mem, k, dir, &set, fn, d))
+		return false;
+	k->op = NEWN(mem, const struct op *, k->n);
 	k->fn = NEWN(mem, ptc_kernel *, k->n);
 	for (int i = 0; i < k->n; i++) {
-		*(void **)&k->fn[i] = dlsym(k->lib, k->sig[i].name);
-		if (!k->fn[i])
-			return diag_error(d, nowhere, "the kernels lack '%s'", k->sig[i].name);
+		k->op[i] = k->sig[i].op;
+		k->fn[i] = fn[k->sig[i].code];
 	}
 	return true;
 }
 
 void kernels_close(struct kernels *k)
 {
-	if (k->lib)
-		dlclose(k->lib);
-	k->lib = NULL;
+	for (uint32_t i = 0; i < k->libs.n; i++)
+		dlclose(k->libs.at[i]);
+	k->libs.n = 0;
 }
