@@ -289,10 +289,42 @@ static void d_silu(struct grad *g, struct op *op, struct value *dy)
 	cot_give(g, op->in[0], mul(g, dy, map1(g, OP_DSILU, op->in[0])));
 }
 
+static const struct op *through_casts(const struct value *v)
+{
+	while (v->def && v->def->code == OP_CAST)
+		v = v->def->in[0];
+	return v->def;
+}
+
+/* A product with a bias, of x's size. */
+static bool is_biased(struct grad *g, const struct value *x)
+{
+	const struct op *sum = through_casts(x);
+	const struct op *a = sum && sum->code == OP_ADD ? through_casts(sum->in[0]) : NULL;
+	const struct op *b = sum && sum->code == OP_ADD ? through_casts(sum->in[1]) : NULL;
+	bool first = a && a->code == OP_EINSUM, second = b && b->code == OP_EINSUM;
+
+	return first != second && value_count(g->m, sum->in[!first]) == value_count(g->m, x) &&
+	       value_count(g->m, sum->in[first]) < value_count(g->m, x);
+}
+
+/* What goes into a gelu (tanh) is a product with a bias: that is kept, in the fewest bits that it has, and not the product, so that one
+ * leaf makes both it and the gelu (ir/epilogue.h). The bytes are the same. */
+static void keep_biased(struct grad *g, struct value *x)
+{
+	if (!is_biased(g, x))
+		return;
+	if (x->def->code == OP_CAST && dtype_bytes(x->def->in[0]->dt) < dtype_bytes(x->dt))
+		x = x->def->in[0];
+	cot_of(g, x)->kept = true;
+}
+
 static void d_gelu(struct grad *g, struct op *op, struct value *dy)
 {
 	struct value *slope = map1(g, OP_DGELU, op->in[0]);
 
+	if (HAS(op, form) && op->at.form == 1)
+		keep_biased(g, op->in[0]);
 	if (HAS(op, form))
 		SET(slope->def, form, op->at.form);
 	cot_give(g, op->in[0], mul(g, dy, slope));

@@ -8,7 +8,7 @@
 struct cot {
 	bool varied;           /* depends on a trained param, so a gradient is wanted */
 	bool param;            /* is a param or a view of one: its gradient is f32 */
-	bool kept;             /* backward compares it with a result: made again it might round otherwise */
+	bool kept;             /* not made again, as it might round otherwise, or as it costs nothing to keep */
 	bool useful;           /* a result that has a cotangent depends on it (loops only) */
 	signed char leafy;     /* made of leaves alone: 1 yes, -1 no, 0 not asked yet */
 	signed char roots;     /* 1 + how many tensors it is made of pointwise; 0 not asked yet */

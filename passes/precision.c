@@ -4,7 +4,7 @@
  * are the user's. Before differentiate.
  * Leaves: no such keys. With precision bf16: params are bf16; pointwise ops and reductions are f32
  * inside and what they make is rounded once where it is stored: as a named value with dims, as an
- * operand of an einsum or attention, as a carried value. Casts say where.
+ * operand of an einsum, attention or gelu, as a carried value. Casts say where.
  * Breaks: nothing.
  *
  * Two kinds of values stay f32 though they have a name: strong ones (of fp32(x), and of states, and
@@ -85,6 +85,17 @@ static void marked_cast(struct precision *p, struct op *op)
 		round_result(p, op, v, F32);
 }
 
+/* What goes into gelu is what backward needs, and is kept in few bits: then it is rounded here as well, so that forward and
+ * backward see the same. A product with a bias makes both at once (ir/epilogue.h). */
+static void round_kept(struct precision *p, struct op *op)
+{
+	if (op->code != OP_GELU || !op->in[0]->nd || (op->in[0]->mark & (STRONG | LEAFY)) ||
+	    (op->in[0]->def && op->in[0]->def->code == OP_CAST && op->in[0]->def->in[0]->dt == BF16))
+		return;
+	operand_as(p, op, 0, BF16);
+	operand_as(p, op, 0, F32);
+}
+
 static void type_pointwise(struct precision *p, struct op *op)
 {
 	struct value *v = op->out[0];
@@ -95,6 +106,7 @@ static void type_pointwise(struct precision *p, struct op *op)
 		v->mark |= op->in[i]->mark & STRONG;
 		operand_as(p, op, i, F32);
 	}
+	round_kept(p, op);
 	if (leaves)
 		v->mark |= LEAFY;
 	round_named(p, op);

@@ -132,6 +132,14 @@ static struct value *fold(struct module *m, struct op *op)
 
 /* -- identities -- */
 
+/* A cast to more bits and back to the type it came from. */
+static bool there_and_back(const struct op *cast)
+{
+	const struct op *up = cast->in[0]->def;
+
+	return up && up->code == OP_CAST && !HAS(up, key) && up->in[0]->dt == BF16 && up->out[0]->dt == F32 && cast->out[0]->dt == BF16;
+}
+
 static struct value *same_as_operand(const struct op *op)
 {
 	struct value *a = op->nin ? op->in[0] : NULL, *b = op->nin > 1 ? op->in[1] : NULL;
@@ -160,7 +168,7 @@ static struct value *same_as_operand(const struct op *op)
 	case OP_NOT:
 		return a->def && a->def->code == op->code ? a->def->in[0] : NULL;
 	case OP_CAST:
-		return HAS(op, key) ? NULL : a; /* a mark for pass precision */
+		return HAS(op, key) ? NULL : there_and_back(op) ? a->def->in[0] : a; /* a mark for pass precision */
 	case OP_SUM:
 	case OP_RMAX:
 		return a; /* over nothing, if the dims are the same */
