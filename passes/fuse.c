@@ -534,7 +534,7 @@ static bool join(struct fuse *f, int a, int b)
 {
 	struct group *ga = &f->groups.at[a], *gb = &f->groups.at[b];
 
-	if (a == b || is_pick(f->it[ga->ops.at[0]].op) || is_pick(f->it[gb->ops.at[0]].op))
+	if (a == b || ga->sealed || gb->sealed || is_pick(f->it[ga->ops.at[0]].op) || is_pick(f->it[gb->ops.at[0]].op))
 		return false;
 	if (f->it[ga->ops.at[0]].op->phase != f->it[gb->ops.at[0]].op->phase ||
 	    f->it[ga->ops.at[0]].op->at.where != f->it[gb->ops.at[0]].op->at.where ||
@@ -571,7 +571,7 @@ static bool join(struct fuse *f, int a, int b)
 	return true;
 }
 
-static int new_group(struct fuse *f, int i)
+int fuse_new_group(struct fuse *f, int i)
 {
 	struct group g = { .key = i, .back = f->it[i].back, .shown = f->it[i].shown };
 	const struct op *op = f->it[i].op;
@@ -667,9 +667,10 @@ static void join_scalars(struct fuse *f)
 
 static void make_groups(struct fuse *f)
 {
+	fuse_seal_epilogues(f);
 	for (int i = 0; i < f->n; i++)
-		if (f->it[i].role == FUSED)
-			f->it[i].group = new_group(f, i);
+		if (f->it[i].role == FUSED && f->it[i].group < 0)
+			f->it[i].group = fuse_new_group(f, i);
 	for (int round = 0; round < 2; round++) {
 		for (int i = 0; i < f->n; i++)
 			if (f->it[i].role == FUSED)
@@ -683,7 +684,7 @@ static void make_groups(struct fuse *f)
 	join_scalars(f);
 	for (int i = 0; i < f->n; i++)
 		if (f->it[i].role == FREE && f->it[i].stays && f->it[i].op->code != OP_ITER)
-			f->it[i].group = new_group(f, i);
+			f->it[i].group = fuse_new_group(f, i);
 }
 
 /* -- order -- */
@@ -926,6 +927,8 @@ static bool fuse_block(struct module *m, struct block *block, struct diag *d)
 	fuse_lift_renames(&f);
 	fuse_widen_sums(&f);
 	scan(&f);
+	fuse_part_epilogues(&f);
+	scan(&f);
 	make_groups(&f);
 	for (int round = 0; round < 2 && fuse_make_again(&f); round++) {
 		scan(&f);
@@ -933,7 +936,10 @@ static bool fuse_block(struct module *m, struct block *block, struct diag *d)
 		make_groups(&f);
 	}
 	fuse_order_results(&f);
-	return rebuild(&f);
+	if (!rebuild(&f))
+		return false;
+	fuse_pair_epilogues(block);
+	return true;
 }
 
 bool pass_fuse(struct module *m, struct diag *d)

@@ -11,6 +11,7 @@ struct group {
 	VEC(int) ops;  /* indices, ascending */
 	bool scalar, back, shown;
 	bool table;    /* made of leaves alone */
+	bool sealed;   /* the epilogue of a product: nothing joins it */
 	int64_t most;  /* elements of its longest loops */
 	int key;       /* index of the last op: its place among the others */
 };
@@ -64,5 +65,12 @@ void fuse_widen_sums(struct fuse *f);
 void fuse_find_labels(struct fuse *f);
 void fuse_order_results(struct fuse *f); /* as the kernels that read them want them in memory */
 bool fuse_make_again(struct fuse *f); /* true: something changed */
+bool fuse_is_stored(const struct fuse *f, int i); /* whatever the kernels are */
+
+/* -- fuse_epilogue.c: what a product makes of its result (ir/epilogue.h) is a kernel of its own, right behind it -- */
+void fuse_part_epilogues(struct fuse *f);  /* casts that others read too are made again for it: mark -1 */
+void fuse_seal_epilogues(struct fuse *f);  /* makes their groups, before any other */
+void fuse_pair_epilogues(struct block *b); /* of the finished block: product and epilogue side by side */
+int fuse_new_group(struct fuse *f, int i);
 
 #endif

@@ -154,7 +154,7 @@ void fuse_find_labels(struct fuse *f)
 }
 
 /* Stored whatever the kernels are. */
-static bool is_stored(const struct fuse *f, int i)
+bool fuse_is_stored(const struct fuse *f, int i)
 {
 	if (f->it[i].role == OUTSIDE || fuse_yields(f, f->it[i].op->out[0]))
 		return true;
@@ -183,7 +183,7 @@ static bool cheap_again(const struct fuse *f, const struct value *v, int64_t ful
 		return !is_random(f, v);
 	if (*ops && local_count(f->m, v) * 8 <= full)
 		return true;
-	if (at >= 0 && opinfo[v->def->code].class == C_MAP && (!*ops || !is_stored(f, at))) {
+	if (at >= 0 && opinfo[v->def->code].class == C_MAP && (!*ops || !fuse_is_stored(f, at))) {
 		if (++*ops > CHAIN)
 			return false;
 		for (uint32_t i = 0; i < v->def->nin; i++)
@@ -191,7 +191,7 @@ static bool cheap_again(const struct fuse *f, const struct value *v, int64_t ful
 				return false;
 		return true;
 	}
-	if ((at >= 0 && !is_stored(f, at)) || (*big && *big != v))
+	if ((at >= 0 && !fuse_is_stored(f, at)) || (*big && *big != v))
 		return false;
 	*big = v;
 	return true;
@@ -203,7 +203,7 @@ static struct value *again(struct fuse *f, struct builder *b, struct value *v, i
 
 	if (at < 0 || f->it[at].role != FUSED || opinfo[v->def->code].class != C_MAP)
 		return v;
-	if (!top && (local_count(f->m, v) * 8 <= full || is_stored(f, at)))
+	if (!top && (local_count(f->m, v) * 8 <= full || fuse_is_stored(f, at)))
 		return v;
 	struct op *op = v->def;
 	struct value **in = NEWN(f->mem, struct value *, op->nin);
@@ -254,7 +254,7 @@ bool fuse_make_again(struct fuse *f)
 		int ops = 0;
 
 		if (f->it[i].role != FUSED || opinfo[op->code].class != C_MAP || !op->out[0]->nd ||
-		    f->groups.at[f->it[i].group].table || is_stored(f, i) ||
+		    f->groups.at[f->it[i].group].table || f->groups.at[f->it[i].group].sealed || fuse_is_stored(f, i) ||
 		    !fuse_escapes(f, op, f->it[i].group, -1) ||
 		    !cheap_again(f, op->out[0], local_count(f->m, op->out[0]), &big, &ops))
 			continue;

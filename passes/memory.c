@@ -23,6 +23,7 @@
  * Buffers that outlive the step lie below. */
 #include "passes/memory.h"
 
+#include "ir/epilogue.h"
 #include "ir/layout.h"
 #include "passes/passes.h"
 
@@ -154,8 +155,20 @@ static void land(struct op *wait, int64_t pos)
 	}
 }
 
+/* What a product reads stays until its epilogue is over, so that both may be one. */
+static void stay(const struct op *einsum, int64_t pos)
+{
+	for (uint32_t i = 0; i < einsum->nin; i++)
+		touch(home_of(einsum->in[i]), pos);
+}
+
 static void uses(struct planner *p, struct op *op, int64_t pos)
 {
+	struct epilogue e;
+	const struct op *einsum = epilogue_pair(op, &e);
+
+	if (einsum)
+		stay(einsum, pos);
 	if (op->code == OP_REPEAT)
 		body_reads(p, op->body, pos);
 	for (uint32_t i = 0; i < op->nin; i++) {
@@ -352,6 +365,12 @@ static bool in_place(const struct op *op, const struct value *result, const stru
 	}
 	if (op->code != OP_KERNEL && op->code != OP_TO_PARTIAL)
 		return false;
+	struct epilogue e;
+	bool one = epilogue_pair(op, &e) != NULL; /* a product writes it while it reads all but its own sum */
+
+	for (uint32_t i = 0; one && i < op->nin; i++)
+		if (op->in[i]->aux == h && (int)i != e.z)
+			return false;
 	for (const struct op *o = op->code == OP_KERNEL ? op->body->first : NULL; o; o = o->next)
 		if (opinfo[o->code].class != C_MAP && opinfo[o->code].class != C_LEAF)
 			return false;
