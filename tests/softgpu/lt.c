@@ -242,6 +242,18 @@ static bool known_epilogue(uint32_t e)
 	return false;
 }
 
+/* " with GELU_AUX_BIAS"; nothing for the plain product. */
+static const char *epilogue_text(uint32_t e)
+{
+	static const char before[] = "CUBLASLT_EPILOGUE_";
+	const char *name = "";
+#define NAME(n, v) \
+	case n: name = #n; break;
+	switch (e) { CUBLASLT_EPILOGUES(NAME) }
+#undef NAME
+	return e == CUBLASLT_EPILOGUE_DEFAULT || !*name ? "" : text(" with %s", name + sizeof before - 1);
+}
+
 static bool layout_good(const struct ptc_lt_layout *l)
 {
 	uint64_t line = l->order == CUBLASLT_ORDER_ROW ? l->cols : l->rows;
@@ -271,7 +283,7 @@ static cublasStatus_t allowed(struct lt_work *w)
 		CUBLAS_COMPUTE_32F_PEDANTIC || a->type == CUDA_R_32F);
 	if (!types || !known_epilogue(w->d.epilogue) || w->d.pointer_mode > CUBLASLT_POINTER_MODE_DEVICE)
 		return CUBLAS_STATUS_NOT_SUPPORTED;
-	if (w->d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && o->batch_mode == CUBLASLT_BATCH_MODE_POINTER_ARRAY)
+	if (w->d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && (cfg.plain || o->batch_mode == CUBLASLT_BATCH_MODE_POINTER_ARRAY))
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	if (w->d.epilogue & LT_AUX && (w->d.aux_ld % 8 || w->d.aux_ld < w->m))
 		return CUBLAS_STATUS_INVALID_VALUE;
@@ -322,9 +334,20 @@ static bool take_vector(void **p, size_t n, uint32_t type, const char *which)
 	return *p;
 }
 
+static bool aligned(const void *p, size_t bytes, const char *which)
+{
+	if ((uint64_t)p % bytes == 0)
+		return true;
+	report("misaligned", "cublasLtMatmul: %s lies at no multiple of %zu bytes", which, bytes);
+	return false;
+}
+
 static cublasStatus_t take_epilogue(struct lt_work *w)
 {
 	uint32_t e = w->d.epilogue;
+	if ((e & LT_AUX && !aligned(w->d.aux, 16, "the auxiliary matrix")) ||
+	    (e & (LT_BIAS | LT_BGRAD | LT_BGRADA | LT_BGRADB) && !aligned(w->d.bias, lt_size(lt_bias_type(w)), "the bias")))
+		return CUBLAS_STATUS_INVALID_VALUE;
 	size_t len = (size_t)(e & LT_BGRADB ? w->n : w->m) + (size_t)(w->o.batch - 1) * (size_t)w->d.bias_stride;
 	if (e & (LT_BIAS | LT_BGRAD | LT_BGRADA | LT_BGRADB) && !take_vector(&w->d.bias, len, lt_bias_type(w), "the bias"))
 		return CUBLAS_STATUS_INVALID_VALUE;
@@ -332,6 +355,58 @@ static cublasStatus_t take_epilogue(struct lt_work *w)
 	if (e & LT_AUX && !take_vector(&w->d.aux, aux, lt_aux_type(w), "the auxiliary matrix"))
 		return CUBLAS_STATUS_INVALID_VALUE;
 	return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- nothing that is read is written, nothing is written twice ---- */
+
+struct lines {
+	const char *which, *at;
+	size_t line, step, n;      /* bytes of a line, from one to the next, lines */
+	bool write;
+};
+
+static struct lines lines_of(const char *which, const char *at, const struct ptc_lt_layout *l, bool write)
+{
+	bool rows = l->order == CUBLASLT_ORDER_ROW;
+	size_t size = lt_size(l->type);
+	return (struct lines){which, at, (rows ? l->cols : l->rows) * size, (size_t)l->ld * size, rows ? l->rows : l->cols, write};
+}
+
+static bool lines_meet(const struct lines *a, const struct lines *b)
+{
+	if (!(a->at < b->at + (b->n - 1) * b->step + b->line && b->at < a->at + (a->n - 1) * a->step + a->line))
+		return false;
+	for (size_t i = 0; i < a->n; i++)
+		for (size_t k = 0; k < b->n; k++)
+			if (a->at + i * a->step < b->at + k * b->step + b->line && b->at + k * b->step < a->at + i * a->step + a->line)
+				return true;
+	return false;
+}
+
+/* Of the first of a batch. C may be D. */
+static bool lie_apart(const struct lt_work *w)
+{
+	uint32_t e = w->d.epilogue;
+	struct lines all[6];
+	int n = 0;
+	all[n++] = lines_of("D", w->po, &w->o, true);
+	all[n++] = lines_of("A", w->pa, &w->a, false);
+	all[n++] = lines_of("B", w->pb, &w->b, false);
+	if (e & LT_AUX) {
+		size_t size = lt_size(lt_aux_type(w));
+		all[n++] = (struct lines){"the auxiliary matrix", w->d.aux, (size_t)w->m * size, (size_t)w->d.aux_ld * size, (size_t)w->n,
+					  (e & LT_GELU) != 0};
+	}
+	if (e & (LT_BIAS | LT_BGRAD | LT_BGRADA | LT_BGRADB))
+		all[n++] = (struct lines){"the bias", w->d.bias, (size_t)(e & LT_BGRADB ? w->n : w->m) * lt_size(lt_bias_type(w)), 0, 1,
+					  !(e & LT_BIAS)};
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < n; k++)
+			if (i != k && all[i].write && (!all[k].write || i < k) && lines_meet(&all[i], &all[k])) {
+				report("overlap", "cublasLtMatmul: %s is written over %s", all[i].which, all[k].which);
+				return false;
+			}
+	return true;
 }
 
 static cublasStatus_t take_scalars(struct lt_work *w, const void *alpha, const void *beta)
@@ -367,7 +442,7 @@ static cublasStatus_t take(struct lt_work *w, const void *alpha, const void *A, 
 	/* D may be C, but not partly. */
 	if (reads_c && w->pc == w->po && memcmp(&w->c, &w->o, sizeof w->c))
 		return CUBLAS_STATUS_INVALID_VALUE;
-	return CUBLAS_STATUS_SUCCESS;
+	return w->o.batch_mode == CUBLASLT_BATCH_MODE_POINTER_ARRAY || lie_apart(w) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha, const void *A, cublasLtMatrixLayout_t Adesc,
@@ -399,7 +474,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
 	}
 	if (s)
 		work_unref(&w->work);
-	else if (stream_add(stream, text("matmul %lld x %lld x %lld", (long long)w->m, (long long)w->n, (long long)w->k), &w->work))
+	else if (stream_add(stream, text("matmul %lld x %lld x %lld%s", (long long)w->m, (long long)w->n, (long long)w->k,
+					  epilogue_text(w->d.epilogue)), &w->work))
 		s = CUBLAS_STATUS_EXECUTION_FAILED;
 	leave();
 	return s;

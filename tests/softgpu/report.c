@@ -46,6 +46,7 @@ void config_read(void)
 	cfg.timeout = number("SOFTGPU_TIMEOUT", 5, 0.01, 1e6);
 	cfg.memory = (size_t)number("SOFTGPU_MEMORY", 4.0 * (1 << 30), 1 << 16, 1e12);
 	cfg.arch = (int)number("SOFTGPU_ARCH", 90, 70, 129);
+	cfg.plain = number("SOFTGPU_PLAIN", 0, 0, 1) != 0;
 	cfg.verbose = number("SOFTGPU_VERBOSE", 0, 0, 1) != 0;
 	cfg.drop_wait = (int)number("SOFTGPU_DROP_WAIT", 0, 0, 1e9);
 	const char *s = getenv("SOFTGPU_ORDER");

@@ -23,6 +23,7 @@ struct config {
 	double timeout;             /* $SOFTGPU_TIMEOUT, 5 s: of waiting for host threads that are busy elsewhere */
 	size_t memory;              /* $SOFTGPU_MEMORY, 4 GiB: of a device */
 	int arch;                   /* $SOFTGPU_ARCH, 90 */
+	bool plain;                 /* $SOFTGPU_PLAIN: cuBLASLt has products without epilogues alone */
 	bool verbose;               /* $SOFTGPU_VERBOSE: prints each node that runs */
 	int drop_wait;              /* $SOFTGPU_DROP_WAIT: this cuStreamWaitEvent of gpu0 is left out, from 1; 0: none */
 };

@@ -130,6 +130,101 @@ static void product(void)
 	CU(cuCtxSynchronize());
 }
 
+/* A product of 16 x 16 on stream t with an epilogue: its result at c, a vector, a matrix. */
+static cublasStatus_t with_epilogue(uint32_t e, CUdeviceptr c, CUdeviceptr vector, CUdeviceptr aux, CUstream t)
+{
+	CUdeviceptr a = floats(256, value), b = floats(256, value);
+	cublasLtHandle_t h;
+	cublasLtMatmulDesc_t d;
+	cublasLtMatrixLayout_t l;
+	float one = 1, zero = 0;
+	int64_t ld = 16;
+	DO(cublasLtCreate(&h));
+	DO(cublasLtMatmulDescCreate(&d, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+	DO(cublasLtMatrixLayoutCreate(&l, CUDA_R_32F, 16, 16, 16));
+	DO(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, 4));
+	DO(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, 8));
+	DO(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, 8));
+	DO(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, 8));
+	if (c == 1)
+		c = a;
+	return api.cublasLtMatmul(h, d, &one, (void *)a, l, (void *)b, l, &zero, (void *)c, l, (void *)c, l, NULL, NULL, 0, t);
+}
+
+/* The bias is still written; what went into gelu is read; the gradient of a bias is read: without a wait. */
+static void epilogue_bias(void)
+{
+	CUdeviceptr x = floats(128, value), y = floats(128, value);
+	CUstream s = stream(), t = stream();
+	copy(y, x, s);
+	if (!bad)
+		wait_for(t, s);
+	CHECK(!with_epilogue(CUBLASLT_EPILOGUE_BIAS, alloc(1024), y, 0, t));
+	CU(cuCtxSynchronize());
+}
+
+static void epilogue_aux(void)
+{
+	CUdeviceptr aux = floats(256, value), y = floats(16, value), z = alloc(BYTES);
+	CUstream s = stream(), t = stream();
+	CHECK(!with_epilogue(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, alloc(1024), y, aux, t));
+	if (!bad)
+		wait_for(s, t);
+	copy(z, aux, s);
+	CU(cuCtxSynchronize());
+}
+
+static void epilogue_slope(void)
+{
+	CUdeviceptr x = floats(128, value), aux = floats(256, value);
+	CUstream s = stream(), t = stream();
+	copy(aux, x, s);
+	if (!bad)
+		wait_for(t, s);
+	CHECK(!with_epilogue(CUBLASLT_EPILOGUE_DGELU, alloc(1024), 0, aux, t));
+	CU(cuCtxSynchronize());
+}
+
+static void epilogue_grad(void)
+{
+	static const uint32_t e[] = {CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_DGELU_BGRAD};
+	CUdeviceptr y = floats(128, value), z = alloc(BYTES);
+	CUstream s = stream(), t = stream();
+	for (int i = 0; i < 3; i++) {
+		CHECK(!with_epilogue(e[i], alloc(1024), y, floats(256, value), t));
+		if (!bad)
+			wait_for(s, t);
+		copy(z, y, s);
+		CU(cuCtxSynchronize());
+	}
+}
+
+/* It ends 4 bytes behind the allocation. */
+static void epilogue_end(void)
+{
+	CUdeviceptr y = alloc(64);
+	CU(cuMemsetD32Async(y, 0, 16, NULL));
+	CHECK(!with_epilogue(CUBLASLT_EPILOGUE_BIAS, alloc(1024), y + 4 * (unsigned)bad, 0, NULL) == !bad);
+	CU(cuCtxSynchronize());
+}
+
+static void epilogue_aligned(void)
+{
+	CUdeviceptr aux = floats(300, value);
+	CHECK(!with_epilogue(CUBLASLT_EPILOGUE_GELU_AUX, alloc(1024), 0, aux + 4 * (unsigned)bad, NULL) == !bad);
+	CU(cuCtxSynchronize());
+}
+
+/* What goes into gelu, or the result, is written over what is read. */
+static void epilogue_overlap(void)
+{
+	CUdeviceptr c = alloc(1024), y = floats(16, value);
+	CHECK(!with_epilogue(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, c, y, bad ? c : alloc(1024), NULL) == !bad);
+	CHECK(!with_epilogue(CUBLASLT_EPILOGUE_BIAS, bad ? 1 : c, y, 0, NULL) == !bad);
+	CHECK(!with_epilogue(CUBLASLT_EPILOGUE_BGRADA, c, bad ? c : y, 0, NULL) == !bad);
+	CU(cuCtxSynchronize());
+}
+
 static void declared_range(size_t len, bool writable, int by)
 {
 	CUdeviceptr arena = floats(512, value), x = arena, y = arena + 1024;
@@ -376,6 +471,13 @@ static const struct scenario {
 	{"in-graph", "missing wait", false, in_graph, NULL},
 	{"after-graph", "missing wait", false, after_graph, NULL},
 	{"product", "missing wait", false, product, NULL},
+	{"epilogue-bias", "missing wait", false, epilogue_bias, NULL},
+	{"epilogue-aux", "missing wait", false, epilogue_aux, NULL},
+	{"epilogue-slope", "missing wait", false, epilogue_slope, NULL},
+	{"epilogue-grad", "missing wait", false, epilogue_grad, NULL},
+	{"epilogue-end", "out of bounds", true, epilogue_end, NULL},
+	{"epilogue-aligned", "misaligned", true, epilogue_aligned, NULL},
+	{"epilogue-overlap", "overlap", true, epilogue_overlap, NULL},
 	{"collective-wait", "missing wait", false, NULL, collective_wait},
 	{"through-host", "missing wait", false, through_host, NULL},
 	{"host-writes", "race with the host", false, host_writes, NULL},
