@@ -46,6 +46,9 @@ struct backend {
 
 	bool (*kernel)(struct rank *r, const struct instr *i);
 	bool (*einsum)(struct rank *r, const struct instr *i, const struct contraction *x, const void *a, const void *b, void *c);
+	/* An einsum and the kernel after it, its epilogue i->with, as one. *done: they are, else nothing was done and they are carried
+	 * out one by one. NULL: never. x: as for einsum, operands and results where they lie. */
+	bool (*epilogue)(struct rank *r, const struct instr *i, const struct instr *kernel, const struct contraction *x, bool *done);
 	/* Some rows meet some keys; i: the op they belong to. */
 	bool (*attention)(struct rank *r, const struct instr *i, const struct attention *x, void *const *at);
 	bool (*comm)(struct rank *r, const struct instr *i); /* with `starts`, it is only begun where i->async */

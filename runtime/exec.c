@@ -58,13 +58,31 @@ int64_t rank_iter_all(const struct rank *r)
 
 /* -- instructions -- */
 
-static bool run_einsum(struct rank *r, const struct instr *i)
+static struct contraction contraction_of(const struct rank *r, const struct instr *i)
 {
 	struct contraction x = i->einsum->x;
 
 	for (int k = 0; k < x.nd; k++)
 		x.n[k] = valid(r, i->einsum->d[k], &i->einsum->on[k]);
 	x.add = x.add && !begins(r, &i->at[2]);
+	return x;
+}
+
+/* With the instruction after it, which is its epilogue, or *done stays false. */
+static bool run_epilogue(struct rank *r, const struct instr *i, bool *done)
+{
+	struct contraction x;
+
+	if (!i->with || !on(r)->epilogue)
+		return true;
+	x = contraction_of(r, i);
+	return on(r)->epilogue(r, i, i + 1, &x, done);
+}
+
+static bool run_einsum(struct rank *r, const struct instr *i)
+{
+	struct contraction x = contraction_of(r, i);
+
 	return on(r)->einsum(r, i, &x, at(r, &i->at[0]), at(r, &i->at[1]), at(r, &i->at[2]));
 }
 
@@ -342,6 +360,7 @@ bool run_prog(struct rank *r, const struct prog *p)
 {
 	for (uint32_t k = 0; k < p->code.n; k++) {
 		const struct instr *i = &p->code.at[k];
+		bool both = false;
 
 		if ((!r->env.training && !i->eval) || !holds_any(r, i->where))
 			continue;
@@ -351,8 +370,9 @@ bool run_prog(struct rank *r, const struct prog *p)
 		double start = tracer_now(r);
 
 		r->op = i->op;
-		if (!run_instr(r, i))
+		if (!run_epilogue(r, i, &both) || (!both && !run_instr(r, i)))
 			return false;
+		k += both;
 		if (i->stream >= 0 && i->code != I_REPEAT)
 			tracer_note(r, TRACE_OP, i->op, 0, start);
 	}

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "codegen/codegen.h"
+#include "ir/epilogue.h"
 #include "ir/layout.h"
 #include "ir/trace.h"
 #include "runtime/runtime.h"
@@ -268,6 +269,13 @@ struct einsum {
 	struct contraction x;
 };
 
+/* The kernel after an einsum, its epilogue. vector: steps of the bias, or of the bias gradient, by the einsum's loops. */
+struct paired {
+	struct epilogue is;
+	int64_t vector[3 * MAX_DIMS];
+	bool has[3 * MAX_DIMS];
+};
+
 /* The same for attention: loops, and the dims of rows, columns and sizes. */
 struct attend {
 	struct attention x;
@@ -312,6 +320,7 @@ struct instr {
 	int64_t patience;   /* ms after which others may wonder, at the pace of a very slow machine */
 	struct move *move;
 	struct einsum *einsum;
+	struct paired *with; /* of an einsum: the next instruction may be carried out with it; NULL */
 	struct attend *attend;
 	struct loop *loop;
 	struct host_input *input;

@@ -379,6 +379,27 @@ static bool lower_wait(struct lowering *l, const struct op *op)
 
 /* -- compute -- */
 
+/* The instruction before, if it is the einsum whose epilogue op is. */
+static void note_epilogue(struct lowering *l, const struct op *op)
+{
+	uint32_t n = l->to->code.n;
+	struct instr *kernel = &l->to->code.at[n - 1], *i = n > 1 ? kernel - 1 : NULL;
+	struct epilogue e;
+	const struct op *einsum = epilogue_pair(op, &e);
+
+	if (!einsum || !i || i->code != I_EINSUM || i->op != einsum || i->eval != kernel->eval || i->where != kernel->where)
+		return;
+	struct paired *p = NEW(l->rt->mem, struct paired);
+	const struct value *v = e.bias >= 0 ? op->in[e.bias] : e.grad >= 0 ? op->out[e.grad] : NULL;
+
+	p->is = e;
+	for (int k = 0; v && k < i->einsum->x.nd; k++) {
+		p->has[k] = has_dim(v, i->einsum->d[k]);
+		p->vector[k] = stride_in(l->m, v, i->einsum->d[k]);
+	}
+	i->with = p;
+}
+
 static bool lower_kernel(struct lowering *l, const struct op *op)
 {
 	const struct kernels *k = &l->rt->kernels;
@@ -398,6 +419,7 @@ static bool lower_kernel(struct lowering *l, const struct op *op)
 		i->at = at;
 		i->no = no;
 		l->kernel = no + 1;
+		note_epilogue(l, op);
 		return l->rt->backend->prepare(l->rt, i, l->d);
 	}
 	return odd(l, op, "no code was made for it");

@@ -165,6 +165,9 @@ bool gpu_bytes(struct gpu *g, CUstream s, void *dst, const void *src, int64_t n)
 bool cuda_einsum(struct rank *r, const struct instr *i, const struct contraction *x, const void *a, const void *b, void *c);
 void products_close(struct gpu *g);
 
+/* -- epilogue.c -- */
+bool cuda_epilogue(struct rank *r, const struct instr *i, const struct instr *kernel, const struct contraction *x, bool *done);
+
 /* -- attend.c -- */
 bool cuda_attention(struct rank *r, const struct instr *i, const struct attention *x, void *const *at);
 bool cuda_ring_begin(struct key_ring *k);

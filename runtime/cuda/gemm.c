@@ -6,18 +6,9 @@
 #include <stdlib.h>
 
 #include "runtime/cache.h"
-#include "runtime/cuda/cuda.h"
-#include "runtime/rings.h"
+#include "runtime/cuda/gemm.h"
 
 enum { TABLE = 1024, LT_MOST = 32 << 20, KEPT_MOST = 4096 };
-
-/* A product as cuBLASLt sees it: c[n x m] = a[n x k] b[k x m] by columns. No padding: it is a key. */
-struct shape {
-	int64_t m, n, k, lda, ldb, ldc, batch, sa, sb, sc;
-	int32_t ta, tb, type, ctype;
-	int32_t align[3]; /* bytes, of the pointers, up to 256 */
-	int32_t add;
-};
 
 struct product {
 	struct shape is;
@@ -25,6 +16,7 @@ struct product {
 	cublasLtMatrixLayout_t at[3];
 	cublasLtMatmulAlgo_t algo;
 	int64_t workspace;
+	bool none; /* the library has no way for it with its epilogue */
 	struct product *next;
 };
 
@@ -89,7 +81,8 @@ static void write_kept(struct gpu *g)
 		for (struct product *p = g->products[i]; p; p = p->next) {
 			struct kept k = { p->is, p->algo, p->workspace };
 
-			text_bytes(&t, (const char *)&k, sizeof k);
+			if (!p->none)
+				text_bytes(&t, (const char *)&k, sizeof k);
 		}
 	for (int i = 0; i < g->kept_n && g->nproducts + i < KEPT_MOST; i++) {
 		bool known = false;
@@ -107,6 +100,23 @@ static void write_kept(struct gpu *g)
 static cudaDataType lt_type(enum dtype dt)
 {
 	return dt == F32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+static bool describe_epilogue(struct gpu *g, const struct product *p)
+{
+	const uint32_t e = (uint32_t)p->is.epilogue;
+	const int64_t ld = p->is.ldc;
+
+	return e == CUBLASLT_EPILOGUE_DEFAULT ||
+	       (LT(g, cublasLtMatmulDescSetAttribute, p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e) &&
+		(!p->is.align[4] || LT(g, cublasLtMatmulDescSetAttribute, p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld)));
+}
+
+/* Where the vector and the matrix of an epilogue lie, this time. */
+static bool point(struct gpu *g, const struct product *p, const struct extras *x)
+{
+	return (!x->vector || LT(g, cublasLtMatmulDescSetAttribute, p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->vector, sizeof x->vector)) &&
+	       (!x->aux || LT(g, cublasLtMatmulDescSetAttribute, p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &x->aux, sizeof x->aux));
 }
 
 static bool describe(struct gpu *g, struct product *p)
@@ -131,7 +141,7 @@ static bool describe(struct gpu *g, struct product *p)
 		     !LT(g, cublasLtMatrixLayoutSetAttribute, p->at[i], CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride[i], sizeof stride[i])))
 			return false;
 	}
-	return true;
+	return describe_epilogue(g, p);
 }
 
 static bool ask(struct gpu *g, struct product *p)
@@ -153,16 +163,23 @@ static bool ask(struct gpu *g, struct product *p)
 
 		ok = LT(g, cublasLtMatmulPreferenceSetAttribute, pref, align[i], &a, sizeof a);
 	}
-	ok = ok && LT(g, cublasLtMatmulAlgoGetHeuristic, g->lt, p->desc, p->at[0], p->at[1], p->at[2], p->at[2], pref, 1, &best, &n) &&
-	     lt_ok(g, n > 0 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED, "cuBLASLt has no way for a product");
+	cublasStatus_t e = ok ? lib.cublasLtMatmulAlgoGetHeuristic(g->lt, p->desc, p->at[0], p->at[1], p->at[2], p->at[2], pref, 1, &best, &n) :
+				CUBLAS_STATUS_SUCCESS;
+
+	if (e == CUBLAS_STATUS_SUCCESS && ok)
+		e = n > 0 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED;
 	lib.cublasLtMatmulPreferenceDestroy(pref);
+	p->none = ok && (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) && p->is.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+	if (p->none)
+		return true;
+	ok = ok && lt_ok(g, e, "cuBLASLt has no way for a product");
 	p->algo = best.algo;
 	p->workspace = (int64_t)best.workspaceSize;
 	g->found |= ok;
 	return ok;
 }
 
-static struct product *product_of(struct gpu *g, const struct shape *s)
+static struct product *product_of(struct gpu *g, const struct shape *s, const struct extras *x)
 {
 	uint64_t h = hash(s) % TABLE;
 
@@ -182,7 +199,7 @@ static struct product *product_of(struct gpu *g, const struct shape *s)
 		p->algo = k->algo;
 		p->workspace = k->workspace;
 	}
-	return describe(g, p) && (k || ask(g, p)) ? p : NULL;
+	return describe(g, p) && point(g, p, x) && (k || ask(g, p)) ? p : NULL;
 }
 
 void products_close(struct gpu *g)
@@ -206,19 +223,22 @@ static int32_t alignment(const void *p, int64_t stride, enum dtype dt)
 {
 	uint64_t x = (uint64_t)(uintptr_t)p | (uint64_t)(stride * dtype_bytes(dt)) | 256;
 
-	return (int32_t)(x & -x);
+	return p ? (int32_t)(x & -x) : 0;
 }
 
-static bool multiply(struct gpu *g, const struct shape *s, const void *a, const void *b, void *c)
+bool gpu_multiply(struct gpu *g, const struct shape *s, const void *a, const void *b, void *c, const struct extras *x, bool *none)
 {
-	struct product *p = product_of(g, s);
+	struct product *p = product_of(g, s, x);
 	float one = 1, beta = s->add ? 1 : 0;
 
-	for (int tries = 0; p && tries < 2; tries++) {
+	*none = p && p->none;
+	for (int tries = 0; p && !*none && tries < 2; tries++) {
 		char *room = p->workspace ? gpu_room(g, SLOT_GEMM, p->workspace) : NULL;
 
 		if (g->dry || (p->workspace && !room))
 			return g->dry;
+		if (!point(g, p, x))
+			return false;
 		cublasStatus_t e = lib.cublasLtMatmul(g->lt, p->desc, &one, a, p->at[0], b, p->at[1], &beta, c, p->at[2], c, p->at[2],
 						     &p->algo, room, (size_t)p->workspace, g->compute);
 
@@ -226,16 +246,14 @@ static bool multiply(struct gpu *g, const struct shape *s, const void *a, const 
 			return lt_ok(g, e, "cublasLtMatmul");
 		if (!ask(g, p)) /* what was kept may be of another build of the library */
 			return false;
+		*none = p->none;
 	}
-	return false;
+	return *none;
 }
 
-static bool product(void *self, const struct choice *c, const struct ring *batch, const struct contraction *x, const char *a, const char *b,
-		    char *o, bool add)
+struct shape gpu_shape(const struct choice *c, const struct ring *by, const struct contraction *x, const void *a, const void *b, const void *o,
+		       bool add)
 {
-	struct gpu *g = self;
-	static const struct ring one = { 1, { 0, 0, 0 } };
-	const struct ring *by = batch ? batch : &one;
 	/* by columns: b is the first operand; of the transposed product, a */
 	bool swap = c->swap;
 	struct shape s = {
@@ -243,14 +261,32 @@ static bool product(void *self, const struct choice *c, const struct ring *batch
 		.lda = swap ? c->lda : c->ldb, .ldb = swap ? c->ldb : c->lda, .ldc = c->ldc,
 		.batch = by->n, .sa = by->s[!swap], .sb = by->s[swap], .sc = by->s[2],
 		.ta = swap ? !c->ta : c->tb, .tb = swap ? !c->tb : c->ta,
-		.type = (int32_t)x->dt[0], .ctype = (int32_t)x->dt[2], .add = add,
+		.type = (int32_t)x->dt[0], .ctype = (int32_t)x->dt[2], .add = add, .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
 	};
-	const char *first = swap ? a : b, *second = swap ? b : a;
 
-	s.align[0] = alignment(first, s.sa, x->dt[0]);
-	s.align[1] = alignment(second, s.sb, x->dt[0]);
+	s.align[0] = alignment(swap ? a : b, s.sa, x->dt[0]);
+	s.align[1] = alignment(swap ? b : a, s.sb, x->dt[0]);
 	s.align[2] = alignment(o, s.sc, x->dt[2]);
-	return multiply(g, &s, first, second, o);
+	return s;
+}
+
+void gpu_shape_extras(struct shape *s, int epilogue, const struct extras *x)
+{
+	s->epilogue = epilogue;
+	s->align[3] = alignment(x->vector, 0, F32);
+	s->align[4] = alignment(x->aux, 0, F32);
+}
+
+static bool product(void *self, const struct choice *c, const struct ring *batch, const struct contraction *x, const char *a, const char *b,
+		    char *o, bool add)
+{
+	struct gpu *g = self;
+	static const struct ring one = { 1, { 0, 0, 0 } };
+	static const struct extras nothing;
+	struct shape s = gpu_shape(c, batch ? batch : &one, x, a, b, o, add);
+	bool none;
+
+	return gpu_multiply(g, &s, c->swap ? a : b, c->swap ? b : a, o, &nothing, &none);
 }
 
 /* -- the rest of a contraction -- */
@@ -287,7 +323,7 @@ static bool none(void *self, const struct contraction *x, const void *a, const v
 }
 
 /* A loop of one operand alone, which is summed: the other is as if it had it too, with a step of 0. */
-static void share_sums(struct contraction *x)
+void gpu_share_sums(struct contraction *x)
 {
 	for (int i = 0; i < x->nd; i++)
 		if (x->n[i] > 1 && !x->has[2][i] && x->has[0][i] != x->has[1][i]) {
@@ -306,6 +342,6 @@ bool cuda_einsum(struct rank *r, const struct instr *i, const struct contraction
 	const struct contractor by = { g, limit, true, true, true, room, copy, add, fill, product, none };
 
 	(void)i;
-	share_sums(&y);
+	gpu_share_sums(&y);
 	return contract_by(&by, &y, a, b, c);
 }

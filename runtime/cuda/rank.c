@@ -441,6 +441,7 @@ const struct backend cuda_backend = {
 	.step = cuda_step,
 	.kernel = cuda_kernel,
 	.einsum = cuda_einsum,
+	.epilogue = cuda_epilogue,
 	.attention = cuda_attention,
 	.ring_begin = cuda_ring_begin,
 	.pull = cuda_pull,

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The CUDA backend on the software GPU: `ptc check --backend cuda` says that the plan on GPUs computes what one rank computes on
 # the processor (each check runs four steps: one read as it is carried out, one captured, two replayed); what is said when
-# libraries are missing. `run.sh PART...` runs some parts: plans, errors.
+# libraries are missing. `run.sh PART...` runs some parts: plans, epilogues, errors.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 
@@ -53,5 +53,6 @@ plans() {
 	done
 }
 . tests/cuda/errors.sh
+. tests/cuda/epilogues.sh
 . tests/cuda/plans.sh
 finish

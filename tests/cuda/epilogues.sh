@@ -1,0 +1,49 @@
+# Products with their epilogues: which ones a plan's come to, on the software GPU, and what happens where cuBLASLt has none, or not
+# for such shapes. Sourced by run.sh.
+[ $# = 0 ] || case " $* " in *" epilogues "*) ;; *) return ;; esac
+
+# took NAME ENV PLAN SETS WANT: a check passes, and its products have run with these, "COUNT EPILOGUE ..." a step.
+took() {
+	name=$1
+	if SOFTGPU_CHECK=1 SOFTGPU_VERBOSE=1 expect "$name" 0 env $2 timeout 300 "$PTC" check --backend cuda "$3" ${4:+--set "$4"}; then
+		got=$(sed -n 's/.*matmul .* with \([A-Z_]*\).*/\1/p' "$TMP/err" | sort | uniq -c | awk '{ printf "%s%s %s", (NR > 1 ? " " : ""), $1 / 4, $2 }')
+		if [ "$got" = "$5" ] && ! grep -q '^softgpu: [a-z ]*: ' "$TMP/err"; then
+			ok "$name"
+		else
+			grep '^softgpu: [a-z ]*: ' "$TMP/err" >"$TMP/why"
+			echo "with $got, not with $5" >>"$TMP/why"
+			bad "$name" "$TMP/why"
+		fi
+	fi
+}
+
+# two layers of products, biases of both, and gelu (tanh) or what MAP says between
+write_model() {
+	cat >"$TMP/case.pdsl" <<EOF
+dim batch = 8, in = 8, mid = 16, out = 8
+input x[batch, in]: float
+input y[batch]: token(out)
+param w1[in, mid], w2[mid, out] ~ normal(0.3)
+param b1[mid], b2[out] ~ normal(0.1)
+h[batch, mid] = $1
+z[batch, out] = h @ w2 + b2
+loss = cross_entropy(z, y, out)
+minimize loss with sgd(lr = 0.1)
+plan {
+	mesh dp = 1
+	batch -> dp
+}
+EOF
+}
+
+gelu='gelu(x @ w1 + b1, tanh)'
+write_model "$gelu"
+took "gelu" A=1 "$TMP/case.pdsl" "" "1 BGRADA 1 BIAS 1 DGELU_BGRAD 1 GELU_AUX_BIAS"
+took "gelu, bf16" A=1 "$TMP/case.pdsl" precision=bf16 "2 BGRADA 1 BIAS 1 DGELU 1 GELU_AUX_BIAS"
+took "gelu, microbatches" A=1 "$TMP/case.pdsl" microbatches=2 "2 BGRADA 2 BIAS 2 DGELU_BGRAD 2 GELU_AUX_BIAS"
+took "gelu, a library without epilogues" SOFTGPU_PLAIN=1 "$TMP/case.pdsl" "" ""
+took "gelu, rows that cuBLASLt has no auxiliary matrix for" A=1 "$TMP/case.pdsl" mid=12 "1 BGRADA 1 BIAS"
+write_model 'relu(x @ w1 + b1)'
+took "relu" A=1 "$TMP/case.pdsl" "" "2 BGRADA 1 BIAS 1 RELU_BIAS"
+write_model 'gelu(x @ w1 + b1, erf)'
+took "erf" A=1 "$TMP/case.pdsl" "" "1 BGRADA 1 BIAS"
