@@ -68,7 +68,11 @@ struct cuda_move cuda_move_of(enum cuda_move_mode mode, enum dtype ddt, enum dty
  *   ptc_join: void *dst, int32_t ddt, const void *src, int32_t sdt, int64_t count, int64_t parts, int64_t step, float scale,
  *             int32_t max: dst[i] = scale * the sum (or largest) of src[i + k step] for k < parts, in order, in float32;
  *             blocks of 256, any grid;
- *   ptc_store_int: int32_t *p, int32_t x: *p = x, by one thread. */
+ *   ptc_store_int: int32_t *p, int32_t x: *p = x, by one thread.
+ *   ptc_combine: void *o, int32_t dt, float *lse, const float *all_o, const float *all_lse, int64_t n, int64_t no, int64_t nlse,
+ *             struct ptc_nest: results of attention over parts of the keys, n of them no (nlse) elements apart, weighed by
+ *             exp(lse) and made one: o of type dt, by the nest's ds, their rows by its ss; or, if lse is given, that, by ss;
+ *             blocks of 128, any grid. */
 
 /* -- attention -- */
 

@@ -39,6 +39,42 @@ static void describe(const struct attention *x, void *const *at, struct ptc_atte
 }
 _Static_assert((int)CUDA_ALL == (int)NPLACE && (int)CUDA_BIAS == (int)NAT && (int)CUDA_DV == (int)AT_DV, "the same numbers");
 
+/* Bytes from the first to behind the last element of operand or result w. */
+static int64_t reach(const struct attention *x, int w, bool writes)
+{
+	static const enum dtype extra[] = { F32, BOOL, INT, F32 };
+	bool keys = w == AT_K || w == AT_V || w == AT_DK || w == AT_DV, wide = w == AT_Q || w == AT_K || w == AT_DQ || w == AT_DK;
+	const struct extra *e = w < NAT ? NULL : &x->extra[w - NAT];
+	enum dtype dt = e ? extra[w - NAT] : w == AT_LSE || (writes && x->join) ? F32 : x->dt;
+	int64_t last = e ? (x->rows - 1) * e->row + (x->cols - 1) * e->col : ((keys ? x->cols : x->rows) - 1) * x->row_stride[w];
+
+	if (!e && w != AT_LSE)
+		last += ((wide ? x->d : x->dv) - 1) * x->d_stride[w];
+	for (int k = 0; k < x->nloop; k++) {
+		if (x->n[k] <= 0)
+			return 0;
+		last += (x->n[k] - 1) * (e ? e->loop[k] : x->stride[w][k]);
+	}
+	return x->rows <= 0 || x->cols <= 0 ? 0 : (last + 1) * dtype_bytes(dt);
+}
+
+/* What the launches of an attention, or of its gradient, may touch. */
+static void declare(const struct gpu *g, const struct op *op, const struct attention *x, void *const *at, const void *delta, int64_t bytes)
+{
+	struct touched t[NPLACE + 2];
+	size_t n = 0;
+
+	for (int w = 0; w < NPLACE; w++) {
+		bool writes = op->code == OP_ATTENTION ? w == AT_O || w == AT_LSE : w == AT_DQ || w == AT_DK || w == AT_DV || w == AT_DBIAS;
+
+		if (at[w])
+			t[n++] = (struct touched){ at[w], reach(x, w, writes), writes };
+	}
+	t[n++] = (struct touched){ delta, delta ? bytes : 0, true };
+	t[n++] = (struct touched){ (const void *)(uintptr_t)g->step, sizeof(struct ptc_step), false };
+	gpu_declare(t, n);
+}
+
 bool cuda_attention(struct rank *r, const struct instr *i, const struct attention *x, void *const *at)
 {
 	struct gpu *g = gpu_of(r);
@@ -58,6 +94,7 @@ bool cuda_attention(struct rank *r, const struct instr *i, const struct attentio
 		const struct cuda_launch *l = &a.launch[k];
 		CUfunction fn = gpu_function(g, l->fn, l->shared);
 
+		declare(g, i->op, x, at, y.delta, a.scratch);
 		if (!fn || (l->grid && !CU(g, cuLaunchKernel, fn, l->grid, 1, 1, l->block, 1, 1, l->shared, g->compute, args, NULL)))
 			return false;
 	}

@@ -147,7 +147,6 @@ struct touched {
 	bool writes;
 };
 void gpu_declare(const struct touched *t, size_t n); /* what the next launch may touch, for the software GPU */
-extern const char *const combine_text; /* a kernel; comes after the plan's */
 CUfunction gpu_function(struct gpu *g, const char *name, uint32_t shared);
 /* o and lse of attention, from n of each that lie one after the other, on compute. */
 bool gpu_combine(struct gpu *g, const struct attention *x, int64_t n, const void *all_o, int64_t no, const void *all_lse, int64_t nlse,

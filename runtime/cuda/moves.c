@@ -2,31 +2,6 @@
  * of bytes; results of attention that are combined. */
 #include "runtime/cuda/cuda.h"
 
-/* o (or, with an lse to write, that) from those of n ranks: the nest's ds is a place in o, ss the row's in lse. Comes after
- * the kernels of the plan. */
-const char *const combine_text =
-	"extern \"C\" __global__ void __launch_bounds__(128) ptc_combine(void *o, int32_t dt, float *lse, const float *all_o,\n"
-	"	const float *all_lse, int64_t n, int64_t no, int64_t nlse, struct ptc_nest l)\n"
-	"{\n"
-	"	for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < (uint64_t)l.count; i += (uint64_t)gridDim.x * blockDim.x) {\n"
-	"		int64_t d, s;\n"
-	"		p_seek(&l, i, &d, &s);\n"
-	"		float top = -INF, sum = 0, y = 0;\n"
-	"		for (int64_t c = 0; c < n; c++)\n"
-	"			top = all_lse[c * nlse + s] > top ? all_lse[c * nlse + s] : top;\n"
-	"		for (int64_t c = 0; c < n; c++) {\n"
-	"			float w = top == -INF ? 0 : p_exp(all_lse[c * nlse + s] - top);\n"
-	"			sum += w;\n"
-	"			if (!lse)\n"
-	"				y += all_o[c * no + d] * w;\n"
-	"		}\n"
-	"		if (lse)\n"
-	"			lse[s] = top == -INF ? top : top + p_log(sum);\n"
-	"		else\n"
-	"			p_write(o, dt, d, top == -INF ? 0 : y / sum);\n"
-	"	}\n"
-	"}\n";
-
 /* A function of the module by name, with leave for so much shared memory. NULL: said. */
 CUfunction gpu_function(struct gpu *g, const char *name, uint32_t shared)
 {
@@ -165,6 +140,16 @@ bool gpu_fill(struct gpu *g, CUstream s, const struct nest *given, enum dtype dt
 
 /* -- attention's results -- */
 
+/* Bytes from the first to behind the last element of a side. */
+static int64_t reach(const struct ptc_nest *l, const int64_t *stride, enum dtype dt)
+{
+	int64_t last = 0;
+
+	for (int i = 0; i < l->nd; i++)
+		last += (l->n[i] - 1) * stride[i];
+	return (last + 1) * dtype_bytes(dt);
+}
+
 static bool combine(struct gpu *g, const struct attention *x, int64_t n, const void *all_o, int64_t no, const void *all_lse, int64_t nlse,
 		    void *o, float *lse)
 {
@@ -185,8 +170,15 @@ static bool combine(struct gpu *g, const struct attention *x, int64_t n, const v
 		l.count *= l.n[l.nd++];
 	}
 	int64_t blocks = ceil_div(l.count, 128);
+	const struct touched touched[] = {
+		{ o, lse ? 0 : reach(&l, l.ds, x->dt), true }, { lse, lse ? reach(&l, l.ss, F32) : 0, true },
+		{ all_o, n * no * 4, false }, { all_lse, n * nlse * 4, false },
+	};
 
-	return fn && (!l.count || CU(g, cuLaunchKernel, fn, (unsigned)(blocks < 8192 ? blocks : 8192), 1, 1, 128, 1, 1, 0, g->compute, args, NULL));
+	if (!fn || !l.count)
+		return fn != NULL;
+	gpu_declare(touched, LEN(touched));
+	return CU(g, cuLaunchKernel, fn, (unsigned)(blocks < 8192 ? blocks : 8192), 1, 1, 128, 1, 1, 0, g->compute, args, NULL);
 }
 
 bool gpu_combine(struct gpu *g, const struct attention *x, int64_t n, const void *all_o, int64_t no, const void *all_lse, int64_t nlse,

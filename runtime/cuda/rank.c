@@ -344,7 +344,6 @@ static bool cuda_load(struct runtime *rt, struct diag *d)
 	c->source = codegen_cuda(rt->mem, rt->m, &c->sig, &c->nsig, d);
 	if (!c->source)
 		return false;
-	c->source = arena_printf(rt->mem, "%s%s", c->source, combine_text);
 	if (!find_place(rt, c, d))
 		return false;
 	c->first = NEWN(rt->mem, int, c->nsig + 1);

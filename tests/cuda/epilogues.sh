@@ -38,12 +38,15 @@ EOF
 
 gelu='gelu(x @ w1 + b1, tanh)'
 write_model "$gelu"
-took "gelu" A=1 "$TMP/case.pdsl" "" "1 BGRADA 1 BIAS 1 DGELU_BGRAD 1 GELU_AUX_BIAS"
-took "gelu, bf16" A=1 "$TMP/case.pdsl" precision=bf16 "2 BGRADA 1 BIAS 1 DGELU 1 GELU_AUX_BIAS"
-took "gelu, microbatches" A=1 "$TMP/case.pdsl" microbatches=2 "2 BGRADA 2 BIAS 2 DGELU_BGRAD 2 GELU_AUX_BIAS"
+took "gelu" A=1 "$TMP/case.pdsl" "" "1 DGELU_BGRAD 1 GELU_AUX_BIAS"
+took "gelu, bf16" A=1 "$TMP/case.pdsl" precision=bf16 "1 BGRADA 1 DGELU 1 GELU_AUX_BIAS"
+took "gelu, microbatches" A=1 "$TMP/case.pdsl" microbatches=2 "2 DGELU_BGRAD 2 GELU_AUX_BIAS"
 took "gelu, a library without epilogues" SOFTGPU_PLAIN=1 "$TMP/case.pdsl" "" ""
-took "gelu, rows that cuBLASLt has no auxiliary matrix for" A=1 "$TMP/case.pdsl" mid=12 "1 BGRADA 1 BIAS"
+took "gelu, rows that cuBLASLt has no auxiliary matrix for" A=1 "$TMP/case.pdsl" mid=12 ""
 write_model 'relu(x @ w1 + b1)'
-took "relu" A=1 "$TMP/case.pdsl" "" "2 BGRADA 1 BIAS 1 RELU_BIAS"
+took "relu" A=1 "$TMP/case.pdsl" "" "1 RELU_BIAS"
 write_model 'gelu(x @ w1 + b1, erf)'
-took "erf" A=1 "$TMP/case.pdsl" "" "1 BGRADA 1 BIAS"
+took "erf" A=1 "$TMP/case.pdsl" "" ""
+case_of gpt
+write_case dp=1,tp=1 - >"$TMP/case.pdsl"
+took "gpt" A=1 "$TMP/case.pdsl" precision=bf16 "8 BGRADA 6 BIAS 2 DGELU 2 GELU_AUX_BIAS"
