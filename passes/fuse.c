@@ -166,6 +166,26 @@ static void find_shown(struct fuse *f)
 	}
 }
 
+/* A map whose result ops outside of kernels read, or nothing but maps of that size that are sent. */
+static void find_sent(struct fuse *f)
+{
+	for (int i = f->n - 1; i >= 0; i--) {
+		struct item *it = &f->it[i];
+		bool out, within = it->users.n > 0;
+
+		if (it->role != FUSED || opinfo[it->op->code].class != C_MAP)
+			continue;
+		out = fuse_yields(f, it->op->out[0]);
+		for (uint32_t u = 0; u < it->users.n; u++) {
+			const struct item *user = &f->it[it->users.at[u]];
+
+			out |= user->role == OUTSIDE;
+			within &= user->sent && same_dims(user->op->out[0], it->op->out[0]);
+		}
+		it->sent = out || within;
+	}
+}
+
 static void scan(struct fuse *f)
 {
 	drop_dead(f->block);
@@ -200,6 +220,7 @@ static void scan(struct fuse *f)
 	}
 	order_writes(f);
 	find_shown(f);
+	find_sent(f);
 }
 
 /* -- facts about a set of ops -- */
@@ -528,6 +549,38 @@ static bool way_around(struct fuse *f, int a, int b)
 	return false;
 }
 
+/* Does a group reduce rows that are too long to stay near while they are read again? */
+static bool reduces_long_rows(const struct fuse *f, const struct group *g)
+{
+	for (uint32_t i = 0; i < g->ops.n; i++) {
+		const struct op *op = f->it[g->ops.at[i]].op;
+
+		if (opinfo[op->code].class == C_REDUCE && op->out[0]->nd && local_count(f->m, op->in[0]) / ROW_LIMIT >= local_count(f->m, op->out[0]) &&
+		    local_count(f->m, op->out[0]))
+			return true;
+	}
+	return false;
+}
+
+/* Does it make something as large as its loops that is stored for an op that is in no kernel? */
+static bool stores_all(const struct fuse *f, const struct group *g)
+{
+	for (uint32_t i = 0; i < g->ops.n; i++) {
+		const struct item *it = &f->it[g->ops.at[i]];
+
+		if (it->sent && local_count(f->m, it->op->out[0]) == g->most)
+			return true;
+	}
+	return false;
+}
+
+/* Between the sweeps of one kernel long rows are read from memory again, so one kernel is no faster than two;
+ * and what the second stores may lie where what it reads lay. */
+static bool better_apart(const struct fuse *f, const struct group *a, const struct group *b)
+{
+	return a->most == b->most && ((reduces_long_rows(f, a) && stores_all(f, b)) || (reduces_long_rows(f, b) && stores_all(f, a)));
+}
+
 /* -- grouping -- */
 
 static bool join(struct fuse *f, int a, int b)
@@ -543,6 +596,8 @@ static bool join(struct fuse *f, int a, int b)
 		return false;
 	/* a small table is made once, not in every row */
 	if (ga->table != gb->table && (ga->table ? ga->most * 4 <= gb->most : gb->most * 4 <= ga->most))
+		return false;
+	if (better_apart(f, ga, gb))
 		return false;
 	if (ga->ops.n + gb->ops.n > MOST_OPS || !dims_agree(f, ga, gb) || !one_nest(f, a, b) ||
 	    count_io(f, a, b) > MOST_IO || way_around(f, a, b))

@@ -3,7 +3,7 @@
 #define PTC_FUSE_H
 #include "passes/passes.h"
 
-enum { FREE_OPS = 6, MOST_OPS = 150, MOST_IO = 60, COLUMN_LIMIT = 16384 };
+enum { FREE_OPS = 6, MOST_OPS = 150, MOST_IO = 60, COLUMN_LIMIT = 16384, ROW_LIMIT = 32768 };
 
 enum role_of { OUTSIDE, FREE, FUSED };
 
@@ -24,6 +24,7 @@ struct item {
 	bool stays;    /* a free op that something outside of kernels reads */
 	bool back;     /* depends on backward */
 	bool shown;    /* an evaluation runs it, for a report that does not */
+	bool sent;     /* see find_sent */
 	uint32_t seen;
 	VEC(int) users, after; /* ops that read it; that must come after it */
 };
