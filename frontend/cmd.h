@@ -70,6 +70,7 @@ void print_comm(struct session *s, const struct module *m, FILE *out);
 
 /* The --set of a model that is small enough to be evaluated: the user's own, or more. */
 const char *shrink_model(struct session *s, double budget);
+void halve_chunks(struct module *m); /* of a smaller model: two parts each, as rows may be few */
 
 int cmd_compile(struct session *s);
 int cmd_run(struct session *s);

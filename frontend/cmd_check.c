@@ -168,6 +168,8 @@ static void compare_seen(struct check *c, const struct value *v, int64_t iter, c
 {
 	struct difference d = { .bad = false };
 
+	if (v->home->owner && find_dim(c->twin->m, c->plan->m->dims.at[v->home->owner->at.dim].name) == NODIM)
+		return; /* a part of what the twin has whole */
 	for (uint32_t i = 0; v->name && i < c->seen.n; i++) {
 		const struct seen *x = &c->seen.at[i];
 
@@ -390,7 +392,7 @@ static const char *without_microbatches(struct arena *mem, const char *set)
 	return t.s;
 }
 
-static struct module *compile(struct session *s, const struct layout *how, const char *stop_after)
+static struct module *compile(struct session *s, const struct layout *how, const char *stop_after, bool twin)
 {
 	struct pass_options po;
 
@@ -402,6 +404,9 @@ static struct module *compile(struct session *s, const struct layout *how, const
 		return NULL;
 	po.stop_after = stop_after;
 	m->probes = true;
+	m->chunks.n = twin ? 0 : m->chunks.n;
+	if (how->set != s->opt->set)
+		halve_chunks(m);
 	return run_passes(m, &s->diag, &po) ? m : NULL;
 }
 
@@ -415,7 +420,7 @@ static struct module *compile_twin(struct session *s, const struct module *plan,
 	if (plan->micro > 1)
 		how.set = without_microbatches(s->mem, how.set);
 	diag_init(&s->diag, s->mem, &s->src, NULL); /* its warnings were given for the plan */
-	struct module *m = compile(s, &how, stop_after);
+	struct module *m = compile(s, &how, stop_after, true);
 
 	if (!m)
 		fputs(s->diag.log.s ? s->diag.log.s : "", stderr);
@@ -461,8 +466,8 @@ static struct module *compile_plan(struct session *s, const char *set)
 	struct layout how = { s->opt->plan, s->opt->mesh, set, s->opt->schedule, s->opt->add };
 
 	if (!number)
-		return compile(s, &how, NULL);
-	struct module *m = compile(s, &how, "partition");
+		return compile(s, &how, NULL, false);
+	struct module *m = compile(s, &how, "partition", false);
 	int left = atoi(number);
 
 	if (!m)

@@ -105,6 +105,14 @@ static const char *settings(struct shrink *k)
 	return t.s;
 }
 
+void halve_chunks(struct module *m)
+{
+	for (uint32_t i = 0; i < m->chunks.n; i++) {
+		m->chunks.at[i].parts = 2;
+		m->chunks.at[i].rows = 0;
+	}
+}
+
 /* What the evaluator would do for a step, in products and elements; < 0: it does not compile. */
 static double work(struct session *s, struct layout how, bool placed, struct module **made)
 {
@@ -116,6 +124,8 @@ static double work(struct session *s, struct layout how, bool placed, struct mod
 	struct module *m = front_compile(s->mem, &s->src, &quiet, s->opt->file,
 					 &(struct front_options){ how.plan, how.mesh, sets, how.set ? 1 : 0, how.add });
 
+	if (m && how.set != s->opt->set)
+		halve_chunks(m);
 	if (!m || !run_passes(m, &quiet, &(struct pass_options){ .stop_after = placed ? "memory" : "simplify" }))
 		return -1;
 	if (made)

@@ -249,6 +249,7 @@ const struct node *plan_option(const struct node *line, const char *name); /* na
 /* -- recompute.c -- */
 void read_software(struct ctx *c, const struct node *line); /* software.c */
 void read_recompute(struct ctx *c, const struct node *line);
+void read_chunk(struct ctx *c, const struct node *line); /* chunk.c */
 void check_keep(struct ctx *c); /* does `keep` name something? */
 /* What the arrows do to the tensors of the model: arrows that do nothing, padding, microbatches. */
 void check_arrows(struct ctx *c);

@@ -5,7 +5,7 @@
 
 static const char *const settings[] = {
 	"mesh", "pipeline", "microbatches", "workspace", "recompute", "precision", "deterministic",
-	"software",
+	"software", "chunk",
 };
 
 const struct user_axis *find_user_axis(const struct ctx *c, const char *name, int *no)
@@ -222,7 +222,7 @@ static void unknown_setting(struct ctx *c, const struct node *line)
 	if (near.best)
 		hint(c, "did you mean '%s'?", near.best);
 	else
-		hint(c, "settings are mesh, microbatches, precision, workspace, recompute, pipeline, software, deterministic");
+		hint(c, "settings are mesh, microbatches, precision, workspace, recompute, chunk, pipeline, software, deterministic");
 }
 
 static void run_setting(struct ctx *c, const struct node *line)
@@ -245,6 +245,8 @@ static void run_setting(struct ctx *c, const struct node *line)
 		check_pipeline(c, line);
 	else if (streq(line->name, "software"))
 		read_software(c, line);
+	else if (streq(line->name, "chunk"))
+		read_chunk(c, line);
 	else
 		unknown_setting(c, line);
 }

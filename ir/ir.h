@@ -297,6 +297,16 @@ struct recompute {
 	struct span at;
 };
 
+/* What is made of a value, and the value, in parts, one after the other: passes/chunk.c. */
+struct chunk {
+	const char *sel;   /* the value: a path or a pattern (glob) */
+	bool glob;
+	int64_t parts;     /* so many; 0: as `rows` says */
+	int64_t rows;      /* at most so many of the value on a rank at once */
+	dimid dim;         /* that is cut; NODIM: any that may be */
+	struct span at;
+};
+
 struct module {
 	struct arena *mem;
 	struct sources *src;
@@ -309,6 +319,7 @@ struct module {
 	VEC(struct arrow) arrows;
 	struct pipe pipe;
 	struct recompute recompute;
+	VEC(struct chunk) chunks;
 	struct hardware hw;
 	struct software software;   /* that estimates are for */
 	enum dtype precision;       /* F32 or BF16 */

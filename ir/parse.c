@@ -345,7 +345,7 @@ static void parse_line(struct parser *p)
 	} line[] = { { "module", parse_module }, { "source", parse_source }, { "mesh", parse_mesh },
 		     { "axis", parse_axis_line }, { "hardware", parse_hardware }, { "software", parse_software },
 		     { "dim", parse_dim_line },
-		     { "pipeline", parse_pipe }, { "recompute", parse_recompute },
+		     { "pipeline", parse_pipe }, { "recompute", parse_recompute }, { "chunk", parse_chunk },
 		     { "buffer", parse_buffer }, { "arrow", parse_arrow } };
 
 	for (int i = 0; i < (int)LEN(line); i++) {

@@ -23,6 +23,7 @@ void parse_hardware(struct parser *p);
 void parse_software(struct parser *p);
 void parse_dim_line(struct parser *p);
 void parse_recompute(struct parser *p);
+void parse_chunk(struct parser *p);
 void parse_buffer(struct parser *p);
 void parse_arrow(struct parser *p);
 /* -- parse_pipe.c -- */

@@ -324,6 +324,23 @@ void parse_recompute(struct parser *p)
 	p->m->recompute = x;
 }
 
+void parse_chunk(struct parser *p)
+{
+	struct chunk x = { .glob = lex_accept_word(p, "glob"), .dim = NODIM };
+
+	x.sel = lex_string(p, "a name");
+	if (lex_accept_key(p, "parts"))
+		x.parts = lex_int(p, 1, MOST_SIZE);
+	else if (lex_accept_key(p, "rows"))
+		x.rows = lex_int(p, 1, MOST_SIZE);
+	else
+		lex_fail(p, "neither parts nor rows");
+	if (lex_accept_key(p, "dim"))
+		x.dim = parse_dim(p);
+	lex_accept_span(p, &x.at);
+	PUSH(p->mem, &p->m->chunks, x);
+}
+
 static void parse_arrow_to(struct parser *p, struct arrow *a)
 {
 	while (!p->bad) {

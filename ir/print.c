@@ -391,6 +391,21 @@ static void put_recompute(struct printer *p)
 	text_put(t, "\n");
 }
 
+static void put_chunk(struct printer *p, const struct chunk *x)
+{
+	struct text *t = &p->t;
+
+	text_put(t, "chunk %s", x->glob ? "glob " : "");
+	put_string(t, x->sel);
+	text_put(t, x->parts ? " parts=%lld" : " rows=%lld", (long long)(x->parts ? x->parts : x->rows));
+	if (x->dim != NODIM)
+		text_put(t, " dim=");
+	if (x->dim != NODIM)
+		put_dim(t, p->m, x->dim);
+	put_op_span(t, x->at);
+	text_put(t, "\n");
+}
+
 static void put_buffer(struct printer *p, const struct buffer *b)
 {
 	struct text *t = &p->t;
@@ -653,6 +668,8 @@ char *module_print(struct module *m, struct arena *mem, size_t *len)
 	put_dims(&p);
 	put_pipe(&p);
 	put_recompute(&p);
+	for (uint32_t i = 0; i < m->chunks.n; i++)
+		put_chunk(&p, &m->chunks.at[i]);
 	for (uint32_t i = 0; i < m->bufs.n; i++)
 		put_buffer(&p, m->bufs.at[i]);
 	for (uint32_t i = 0; i < m->arrows.n; i++)

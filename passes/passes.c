@@ -2,8 +2,8 @@
  *
  *   text -> simplify -> precision -> differentiate -> optimizer -> simplify2   (logical)
  *        -> microbatch -> stages -> place                                     (placed)
- *        -> partition -> pipeline -> rematerialize -> split -> halves -> fuse (partitioned)
- *        -> collectives -> delay -> overlap -> offload -> balance                      (partitioned)
+ *        -> partition -> chunk -> pipeline -> rematerialize -> split -> halves -> fuse (partitioned)
+ *        -> collectives -> delay -> overlap -> offload -> balance              (partitioned)
  *        -> memory                                                            (planned)
  */
 #define _POSIX_C_SOURCE 200809L
@@ -24,6 +24,7 @@ const struct pass passes[] = {
 	{ "stages", "where along the pipeline each op runs", pass_stages, LOGICAL, LOGICAL },
 	{ "place", "arrows to shardings of named values, params and states", pass_place, LOGICAL, PLACED },
 	{ "partition", "a sharding for every value, collectives in between", pass_partition, PLACED, PARTITIONED },
+	{ "chunk", "what a plan wants in parts, and what is made of it, in a loop over them", pass_chunk, PARTITIONED, PARTITIONED },
 	{ "pipeline", "a place for every op of forward and backward", pass_pipeline, PARTITIONED, PARTITIONED },
 	{ "rematerialize", "make again in backward what the plan does not keep", pass_rematerialize, PARTITIONED, PARTITIONED },
 	{ "split", "all_reduces around work on each element become a scatter and a gather", pass_split, PARTITIONED, PARTITIONED },

@@ -19,6 +19,7 @@ bool pass_microbatch(struct module *m, struct diag *d);
 bool pass_stages(struct module *m, struct diag *d);
 bool pass_place(struct module *m, struct diag *d);
 bool pass_partition(struct module *m, struct diag *d);
+bool pass_chunk(struct module *m, struct diag *d);
 bool pass_pipeline(struct module *m, struct diag *d);
 bool pass_split(struct module *m, struct diag *d);
 bool pass_rematerialize(struct module *m, struct diag *d);
