@@ -242,32 +242,6 @@ static bool adds_up(const struct op *repeat, uint32_t k)
 	return bit >= 0 && bit < 63 && HAS(repeat, acc) && (repeat->at.acc >> bit & 1);
 }
 
-/* Carried yields: in place when the arg is dead before the yield is made, else copied at the end. */
-static void carried_yields(struct planner *p, struct block *block, int64_t n)
-{
-	int64_t nc = block->owner->at.ncarry;
-
-	for (int64_t k = 0; k < nc; k++) {
-		struct home *h = home_of(block->yields.at[k]);
-
-		if (h->carry >= 0 && h->carry != k)
-			touch(h, n);
-	}
-	for (int64_t k = 0; k < nc; k++) {
-		struct value *y = made_as(block->yields.at[k]), *arg = block->args.at[k];
-		struct home *h = home_of(y);
-
-		if (h->carry == k)
-			continue;
-		if (makes_storage(p->m, y) && !h->direct && home_of(arg)->last < h->def && same_place(y, arg)) {
-			h->direct = true;
-			touch(home_of(arg), n);
-		} else {
-			touch(h, n);
-		}
-	}
-}
-
 static bool is_carried(const struct block *block, const struct value *v)
 {
 	for (int64_t k = 0; k < block->owner->at.ncarry; k++)
@@ -382,6 +356,40 @@ static bool in_place(const struct op *op, const struct value *result, const stru
 		    (!same_place(op->in[i], result) || (op->code == OP_KERNEL && !read_by_then(op, result, i))))
 			return false;
 	return true;
+}
+
+/* Is the arg dead when its next value is made, or read for that alone and at the very place that is written? */
+static bool may_be_next(const struct value *arg, const struct value *y)
+{
+	const struct home *a = home_of(arg);
+
+	return a->last < home_of(y)->def || (a->last == home_of(y)->def && !a->flights && in_place(y->def, y, a));
+}
+
+/* Carried yields: in place when they may be, else copied at the end. */
+static void carried_yields(struct planner *p, struct block *block, int64_t n)
+{
+	int64_t nc = block->owner->at.ncarry;
+
+	for (int64_t k = 0; k < nc; k++) {
+		struct home *h = home_of(block->yields.at[k]);
+
+		if (h->carry >= 0 && h->carry != k)
+			touch(h, n);
+	}
+	for (int64_t k = 0; k < nc; k++) {
+		struct value *y = made_as(block->yields.at[k]), *arg = block->args.at[k];
+		struct home *h = home_of(y);
+
+		if (h->carry == k)
+			continue;
+		if (makes_storage(p->m, y) && !h->direct && may_be_next(arg, y) && same_place(y, arg)) {
+			h->direct = true;
+			touch(home_of(arg), n);
+		} else {
+			touch(h, n);
+		}
+	}
 }
 
 static bool reads_buffer(const struct op *op, const struct home *buf)
