@@ -279,6 +279,20 @@ static struct primitive *primitive_for(struct gemm *g, const struct shape *s)
 	return p;
 }
 
+/* Of the workspace, what copies of operands may take: the primitives want room of their own beside them. */
+static int64_t copies_limit(const struct gemm *g)
+{
+	return g->bf16 ? g->limit / 4 * 3 : g->limit;
+}
+
+/* Of a side that is cut since the workspace is too small for what oneDNN wants beside the product. */
+enum { LEAST_SIDE = 32 };
+
+static int64_t half(int64_t n)
+{
+	return (n / 2 + 15) / 16 * 16;
+}
+
 bool gemm_bf16(struct gemm *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
 	       const uint16_t *b, int64_t ldb, bool add, enum dtype cdt, void *c, int64_t ldc)
 {
@@ -290,6 +304,15 @@ bool gemm_bf16(struct gemm *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k
 
 	if (!p)
 		return false;
+	if (p->pad > g->limit - copies_limit(g) && (m > LEAST_SIDE || n > LEAST_SIDE)) {
+		int64_t mm = m >= n ? half(m) : m, nn = m >= n ? n : half(n);
+
+		return gemm_bf16(g, ta, tb, mm, nn, k, a, lda, b, ldb, add, cdt, c, ldc) &&
+		       (m >= n ? gemm_bf16(g, ta, tb, m - mm, n, k, a + mm * (ta ? 1 : lda), lda, b, ldb, add, cdt,
+					   (char *)c + mm * ldc * dtype_bytes(cdt), ldc)
+			       : gemm_bf16(g, ta, tb, m, n - nn, k, a, lda, b + nn * (tb ? ldb : 1), ldb, add, cdt,
+					   (char *)c + nn * dtype_bytes(cdt), ldc));
+	}
 	void *pad = p->pad ? gemm_scratch(g, SCRATCH_PACK, p->pad) : NULL;
 
 	if (p->pad && !pad)
@@ -458,7 +481,7 @@ static bool fill(void *self, const struct nest *l, enum dtype dt, void *dst, dou
 
 bool contract(struct gemm *g, const struct contraction *x, const void *a, const void *b, void *c)
 {
-	const struct contractor by = { g, g->limit, g->bf16, false, false, room, copy, add, fill, product, plain_way };
+	const struct contractor by = { g, copies_limit(g), g->bf16, false, false, room, copy, add, fill, product, plain_way };
 
 	return contract_by(&by, x, a, b, c);
 }
