@@ -207,7 +207,7 @@ static void see_plan(void *me, const struct value *v, int64_t iter, const struct
 
 static bool run_both(struct check *c, int64_t step, bool watch)
 {
-	struct eval_watch twin = { see_twin, c }, plan = { see_plan, c };
+	struct eval_watch twin = { see_twin, c, true }, plan = { see_plan, c, true };
 	const char *why = "";
 
 	c->seen.n = 0;

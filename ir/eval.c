@@ -289,8 +289,8 @@ static void show(struct eval *e, const struct op *op)
 {
 	for (uint32_t i = 0; i < op->nout; i++) {
 		const struct value *v = op->out[i];
-		struct tensor *t = tensor_like(e->mem, e->m, v->nd, v->d);
-		const char *wrong = ev_join(e, &e->tab[v->id], v->d, t->x);
+		struct tensor *t = e->watch->named && !v->name ? NULL : tensor_like(e->scratch, e->m, v->nd, v->d);
+		const char *wrong = t ? ev_join(e, &e->tab[v->id], v->d, t->x) : ev_replicas(e, &e->tab[v->id]);
 
 		e->watch->see(e->watch->me, v, frames_iter(e, e->frame), t, wrong);
 	}

@@ -21,10 +21,12 @@ struct tensor *tensor_like(struct arena *mem, const struct module *m, int nd, co
 struct eval;
 /* Called for every value made, in every iteration: whole = the logical value (partials summed,
  * shards joined). error: NULL, or what is inconsistent (replicas differ). iter: the combined
- * iteration of the enclosing repeats, 0 outside. */
+ * iteration of the enclosing repeats, 0 outside. With `named`, whole is NULL for values without a name, which are
+ * looked at for inconsistencies alone. */
 struct eval_watch {
 	void (*see)(void *me, const struct value *v, int64_t iter, const struct tensor *whole, const char *error);
 	void *me;
+	bool named;
 };
 
 struct eval *eval_new(struct arena *mem, const struct module *m, uint64_t seed);

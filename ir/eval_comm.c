@@ -147,10 +147,13 @@ static int origin_of(const struct eval *e, const struct value *v, int c, uint32_
 
 const char *ev_replicas(struct eval *e, const struct held *h)
 {
+	const struct sharding *s = ev_sharding(e, h->v);
 	uint32_t free = ~used_axes(e, h->v);
 	struct nest n;
 	struct walk w;
 
+	if (s->sum && s->max)
+		return "pending by sum and by max at once";
 	nest_init(&n);
 	nest_dims(&n, h->v);
 	nest_ptr(&n, h);
@@ -221,8 +224,6 @@ const char *ev_join(struct eval *e, const struct held *h, const dimid *order, do
 				put(&row[walk_along(e, &w, 1, i)], from[i * walk_step(&w, 0)], mode);
 		}
 	}
-	if (s->sum && s->max)
-		return "pending by sum and by max at once";
 	return ev_replicas(e, h);
 }
 

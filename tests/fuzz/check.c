@@ -323,7 +323,7 @@ static bool right_slope(struct run *r)
  * stands on a kink, and rounding decides. */
 static bool shaky(struct run *r)
 {
-	struct eval_watch check = { compare, r };
+	struct eval_watch check = { compare, r, false };
 	const char *wrong = r->wrong, *why;
 	struct module *m = r->m;
 	struct rnd u = { 5 };
@@ -423,7 +423,7 @@ static bool right_kernels(struct run *r)
 
 static bool run_case(struct run *r, bool show)
 {
-	struct eval_watch see = { keep, r }, check = { compare, r };
+	struct eval_watch see = { keep, r, false }, check = { compare, r, false };
 	struct diag d;
 	size_t n;
 	const char *why = NULL;

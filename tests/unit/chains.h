@@ -124,7 +124,7 @@ static inline bool run_chain(struct arena *mem, struct module *m, int nd, const 
 	eval_init(e);
 	const struct tensor *x = eval_get(e, "p");
 	struct seen s = { x->x, x->count, 0, false };
-	struct eval_watch w = { see, &s };
+	struct eval_watch w = { see, &s, false };
 	if (!verify(m, &diag) || !eval_step(e, 0, true, &w, &why) || s.wrong) {
 		printf("%s\n%s\n", why ? why : "", module_print(m, mem, NULL));
 		return false;

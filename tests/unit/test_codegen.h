@@ -524,7 +524,7 @@ static void check_tol(const char *head, const char *text, int kernels, double to
 			t->x[k] = b->dt == INT ? (double)((k * 7919 + 13) % (b->tokens + 2) - 1) : sin((double)k * 1.7) * 2;
 		eval_set(w.e, b->name, t);
 	}
-	struct eval_watch watch = { see, &w };
+	struct eval_watch watch = { see, &w, false };
 	if (!eval_step(w.e, w.step, true, &watch, &why))
 		fail_msg("evaluator: %s\n%s", why, printed);
 	compile(&w);

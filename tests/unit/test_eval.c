@@ -78,7 +78,7 @@ static const struct tensor *seen(const struct run *r, const char *name)
 
 static bool try_step(struct run *r, int64_t step, bool training)
 {
-	struct eval_watch w = { see, r };
+	struct eval_watch w = { see, r, false };
 
 	r->wrong = 0;
 	return eval_step(r->e, step, training, &w, &r->why);

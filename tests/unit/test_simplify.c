@@ -64,7 +64,7 @@ static const struct tensor *run(struct arena *mem, const struct module *m)
 	const char *why = NULL;
 
 	eval_init(e);
-	if (!eval_step(e, 0, true, &(struct eval_watch){ see, &s }, &why))
+	if (!eval_step(e, 0, true, &(struct eval_watch){ see, &s, false }, &why))
 		fail_msg("%s", why);
 	assert_non_null(s.y);
 	return s.y;
