@@ -17,6 +17,7 @@ struct options {
 	const char *add;                 /* all --add, joined by ';' */
 	const char *after, *passes, *dump_after;
 	const char *schedule;            /* a CSV to read */
+	const char *same_bits;           /* settings, of check */
 	const char *data, *init, *save;
 	const char *trace, *html;        /* files to write */
 	double tokens;                   /* of a whole run */

@@ -4,7 +4,8 @@
  * evaluator, both on one rank. For each step both sides start from the twin's params and states
  * and run it two times: once for the loss and the gradients, once with the optimizer fed the
  * twin's gradients, for what it makes of them (probe buffers PATH:grad and PATH:given carry
- * them). So a difference is found where it is made. */
+ * them). So a difference is found where it is made. --same-bits: then the plan with some settings changed, such as its
+ * order of a pipeline or what it recomputes, against the plan, on the runtime, bit for bit. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ struct check {
 	struct arena *mem; /* of one step */
 	struct side *plan, *twin;
 	const char *where;
-	double slack;      /* times the bound */
+	double slack;      /* times the bound; 0: the same bits */
 	VEC(struct seen) seen;
 	double largest;    /* of the twin's gradients */
 	int errors;
@@ -49,8 +50,23 @@ static bool is_probe(const struct buffer *b, const char *end)
 	return b->role == B_PROBE && n >= k && streq(b->name + n - k, end);
 }
 
+/* compare takes 0 for -0. */
+static struct difference differ_in_bits(const struct tensor *a, const struct tensor *b)
+{
+	struct difference d = { .bad = a->count != b->count, .error = INFINITY, .at = -1 };
+
+	for (int64_t i = 0; !d.bad && i < a->count; i++)
+		if (memcmp(&a->x[i], &b->x[i], sizeof a->x[i]) != 0)
+			d = (struct difference){ .bad = true, .error = fabs(a->x[i] - b->x[i]), .at = i, .a = a->x[i], .b = b->x[i] };
+	if (!d.bad)
+		d.error = 0;
+	return d;
+}
+
 static struct difference differ(struct check *c, enum quantity q, const struct tensor *a, const struct tensor *b)
 {
+	if (c->slack == 0)
+		return differ_in_bits(a, b);
 	struct difference d = compare(q, c->twin->m->precision, a, b, c->largest);
 
 	d.bound *= c->slack;
@@ -82,8 +98,9 @@ static void say_difference(struct check *c, struct span at, const char *what, co
 	if (d->at < 0)
 		diag_error(diag, at, "%s differs in size (step %lld, %s)", what, (long long)step, c->where);
 	else
-		diag_error(diag, at, "%s differs: %.9g is %.9g on one rank, %.0f %sulps apart (bound %.3g; element %lld, step %lld, %s)",
-			   what, d->a, d->b, n, unit, d->bound, (long long)d->at, (long long)step, c->where);
+		diag_error(diag, at, "%s differs: %.9g is %.9g %s, %.0f %sulps apart (bound %.3g; element %lld, step %lld, %s)",
+			   what, d->a, d->b, c->slack == 0 ? "with the other settings" : "on one rank", n, unit, d->bound,
+			   (long long)d->at, (long long)step, c->where);
 	if (by)
 		diag_note(diag, by->span, "made by %s", by->why);
 }
@@ -510,6 +527,47 @@ static bool check_runtime(struct session *s, const struct backend *on, struct mo
 	return same;
 }
 
+/* Sides are given the same inputs, params and states: these must be the same in number and size. */
+static bool same_buffers(struct session *s, const struct module *m, const struct module *other)
+{
+	for (uint32_t i = 0; i < m->bufs.n; i++) {
+		const struct buffer *a = m->bufs.at[i], *b = find_buffer(other, a->name);
+		bool same = b && a->nd == b->nd;
+
+		for (int k = 0; same && k < a->nd; k++)
+			same = dim_size(m, a->d[k]) == dim_size(other, b->d[k]);
+		if (same || !(is_saved(a) || is_probe(a, "") || a->role == B_INPUT))
+			continue;
+		diag_error(&s->diag, a->at, "--same-bits '%s' makes '%s' another tensor", s->opt->same_bits, a->name);
+		diag_note(&s->diag, (struct span){ 0 }, "it is for how a step is computed: recompute, pipeline, microbatches, ...");
+		return false;
+	}
+	return true;
+}
+
+/* The plan against itself with the settings of --same-bits. */
+static bool check_bits(struct session *s, const struct backend *on, struct module *plan, const char *set)
+{
+	uint64_t seed = (uint64_t)s->opt->seed;
+	struct diag loud = s->diag;
+
+	set = set ? arena_printf(s->mem, "%s,%s", set, s->opt->same_bits) : s->opt->same_bits;
+	diag_init(&s->diag, s->mem, &s->src, NULL); /* its warnings were given for the plan */
+	struct module *other = compile_plan(s, set);
+
+	if (!other)
+		fputs(s->diag.log.s ? s->diag.log.s : "", stderr);
+	s->diag = loud;
+	struct side *b = other && same_buffers(s, plan, other) ? side_runtime(s, on, other, seed) : NULL, *a = b ? side_runtime(s, on, plan, seed) : NULL;
+	bool same = a && check_sides(s, "same bits", a, b, 0);
+
+	if (a)
+		a->close(a->self);
+	if (b)
+		b->close(b->self);
+	return same;
+}
+
 int cmd_check(struct session *s)
 {
 	const struct options *o = s->opt;
@@ -538,6 +596,8 @@ int cmd_check(struct session *s)
 	bool same = on != cpu || check_sides(s, "evaluator", side_eval(s, plan, seed), side_eval(s, bare, seed), 1);
 
 	if (!o->eval_only && !(check_runtime(s, on, plan, twin) && (on != cpu || check_kernels(s, twin, bare))))
+		same = false;
+	if (same && o->same_bits && !o->eval_only && !check_bits(s, on, plan, set))
 		same = false;
 	puts(same ? "the same" : "not the same");
 	return same ? DONE : WRONG;

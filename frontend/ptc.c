@@ -68,6 +68,7 @@ static const struct option options[] = {
 	{ "--ranks", "N", WHOLE, AT(ranks), CALIBRATE, "measure for this number of ranks; else for 1, 2, 4 and 8" },
 	{ "--fit", NULL, FLAG, AT(fit), EXPLAIN, "the largest microbatch that fits, or what to change" },
 	{ "--evaluator", NULL, FLAG, AT(eval_only), CHECK, "on the reference evaluator only" },
+	{ "--same-bits", "name=value,...", TEXT, AT(same_bits), CHECK, "with these settings too it computes the same, bit for bit" },
 	{ "--backend", "cpu|cuda", TEXT, AT(backend), RUN | CHECK, "what carries the plan out" },
 	{ "--threads", "N", WHOLE, AT(threads), RUN | CHECK, "cores to use (0: all)" },
 	{ "-w", NULL, FLAG, AT(write_back), FMT, "write the files back" },

@@ -96,4 +96,17 @@ PTC_TEST_DROP=4
 export PTC_TEST_DROP
 says "dropped reduction, all of check" 1 "not the same" "$PTC" check $gpt --mesh dp=2,tp=2 --plan all
 unset PTC_TEST_DROP
+
+# --same-bits: what is computed in the same order, what is not, what can't be compared
+same="$PTC check $gpt --mesh dp=2 --set batch=4,recompute=full"
+# shellcheck disable=SC2086
+if expect "--same-bits" 0 $same --same-bits recompute=none; then
+	if grep -q '^same bits .* updates 0.0e+00$' "$TMP/out"; then ok "--same-bits"; else bad "--same-bits" "$TMP/out"; fi
+fi
+# shellcheck disable=SC2086
+says "--same-bits: other bits" 1 "with the other settings, 1 ulps apart (bound 0;" $same --same-bits microbatches=2
+# shellcheck disable=SC2086
+says "--same-bits: other sizes" 1 "makes 'tokens' another tensor" $same --same-bits seq=4
+# shellcheck disable=SC2086
+says "--same-bits: no such setting" 1 "no dim, constant or setting 'foo'" $same --same-bits foo=1
 finish
