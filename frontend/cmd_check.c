@@ -409,7 +409,19 @@ static const char *without_microbatches(struct arena *mem, const char *set)
 	return t.s;
 }
 
-static struct module *compile(struct session *s, const struct layout *how, const char *stop_after, bool twin)
+/* Cuts m where `like` is cut, if its chunks are as many. */
+static void cut_like(struct module *m, const struct module *like)
+{
+	if (m->pipe.user < 0 || pipe_chunks(m) != (int)like->pipe.end.n)
+		return;
+	m->pipe.end.n = 0;
+	for (uint32_t i = 0; i < like->pipe.end.n; i++)
+		PUSH(m->mem, &m->pipe.end, like->pipe.end.at[i]);
+	m->pipe.fixed = true;
+}
+
+/* like: where to cut a pipeline, NULL: by cost, or as the plan says. */
+static struct module *compile(struct session *s, const struct layout *how, const char *stop_after, bool twin, const struct module *like)
 {
 	struct pass_options po;
 
@@ -424,6 +436,8 @@ static struct module *compile(struct session *s, const struct layout *how, const
 	m->chunks.n = twin ? 0 : m->chunks.n;
 	if (how->set != s->opt->set)
 		halve_chunks(m);
+	if (like)
+		cut_like(m, like);
 	return run_passes(m, &s->diag, &po) ? m : NULL;
 }
 
@@ -437,7 +451,7 @@ static struct module *compile_twin(struct session *s, const struct module *plan,
 	if (plan->micro > 1)
 		how.set = without_microbatches(s->mem, how.set);
 	diag_init(&s->diag, s->mem, &s->src, NULL); /* its warnings were given for the plan */
-	struct module *m = compile(s, &how, stop_after, true);
+	struct module *m = compile(s, &how, stop_after, true, NULL);
 
 	if (!m)
 		fputs(s->diag.log.s ? s->diag.log.s : "", stderr);
@@ -477,14 +491,14 @@ static void drop_reduction(struct module *m, struct block *b, int *left)
 	}
 }
 
-static struct module *compile_plan(struct session *s, const char *set)
+static struct module *compile_plan(struct session *s, const char *set, const struct module *like)
 {
 	const char *number = getenv("PTC_TEST_DROP");
 	struct layout how = { s->opt->plan, s->opt->mesh, set, s->opt->schedule, s->opt->add };
 
 	if (!number)
-		return compile(s, &how, NULL, false);
-	struct module *m = compile(s, &how, "partition", false);
+		return compile(s, &how, NULL, false, like);
+	struct module *m = compile(s, &how, "partition", false, like);
 	int left = atoi(number);
 
 	if (!m)
@@ -545,7 +559,8 @@ static bool same_buffers(struct session *s, const struct module *m, const struct
 	return true;
 }
 
-/* The plan against itself with the settings of --same-bits. */
+/* The plan against itself with the settings of --same-bits. Stages are those of the plan, though other settings take other
+ * times: what is summed stage by stage would round otherwise. */
 static bool check_bits(struct session *s, const struct backend *on, struct module *plan, const char *set)
 {
 	uint64_t seed = (uint64_t)s->opt->seed;
@@ -553,7 +568,7 @@ static bool check_bits(struct session *s, const struct backend *on, struct modul
 
 	set = set ? arena_printf(s->mem, "%s,%s", set, s->opt->same_bits) : s->opt->same_bits;
 	diag_init(&s->diag, s->mem, &s->src, NULL); /* its warnings were given for the plan */
-	struct module *other = compile_plan(s, set);
+	struct module *other = compile_plan(s, set, plan);
 
 	if (!other)
 		fputs(s->diag.log.s ? s->diag.log.s : "", stderr);
@@ -583,7 +598,7 @@ int cmd_check(struct session *s)
 
 	if (!on)
 		return WRONG;
-	struct module *plan = compile_plan(s, set);
+	struct module *plan = compile_plan(s, set, NULL);
 	struct module *bare = plan ? compile_twin(s, plan, set, "optimizer") : NULL;
 	struct module *twin = bare && !o->eval_only ? compile_twin(s, plan, set, NULL) : NULL;
 

@@ -1,6 +1,6 @@
 # Cases of the product of pipelines: model, stages, order, microbatches, other axes, recompute; one a line.
 #
-#   awk -v more=N -v seed=S -f cover.awk   few in which every pair of two settings occurs, and N more at random
+#   awk -v more=N -v seed=S -f cover.awk   few in which every pair of two settings occurs, and N others at random
 #   awk -v all=1 -f cover.awk              all of them
 #
 # Greedy: a case begins with a pair that is missing and is filled up at random, the best of some tries.
@@ -20,9 +20,11 @@ function roll(k) {
 function show(   f, line) {
 	for (f = 1; f <= F; f++)
 		line = line (f > 1 ? " " : "") name[f, pick[f]]
-	if (!(line in shown))
-		print line
+	if (line in shown)
+		return 0
 	shown[line] = 1
+	print line
+	return 1
 }
 
 function gain(   f, g, sum) {
@@ -81,9 +83,7 @@ BEGIN {
 					if (!((f, a, g, b) in have))
 						cover(f, a, g, b)
 	state = (seed * 7919 + 17) % 1048576
-	for (i = 0; i < more; i++) {
+	for (i = 0; i < more; i += show())
 		for (k = 1; k <= F; k++)
 			pick[k] = roll(n[k])
-		show()
-	}
 }

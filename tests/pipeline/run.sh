@@ -1,11 +1,14 @@
 #!/bin/sh
 # Pipelines compute the step of one rank: `ptc check` over models, stages, orders, microbatches, other axes and
-# recompute. Of their product few cases in which each pair of settings occurs, and MORE (12) at random from SEED (1);
-# `tests/pipeline/run.sh all`, or `make pipeline-all`, runs all of it, `all 2/7` the second of seven parts.
+# recompute, and what is recomputed changes no bit of it. Of their product few cases in which each pair of settings occurs, and
+# MORE (300) at random from SEED, which is another for each commit. `tests/pipeline/run.sh one MODEL STAGES ORDER
+# MICROBATCHES AXES RECOMPUTE` runs a single one; `all`, or `make pipeline-all`, all of them, `all 2/7` the second of
+# seven parts. JOBS cases at once.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 export CC="${CC:-cc} -O0" PTC_CACHE="${PTC_CACHE:-$PWD/$BUILD/test-kernels}" PTC_THREADS=1 # kernels are compiled, not timed
-MORE=${MORE:-12} SEED=${SEED:-1}
+MORE=${MORE:-300} JOBS=${JOBS:-$(nproc)}
+SEED=${SEED:-$({ git rev-parse HEAD 2>/dev/null || date +%F; } | cksum | cut -d' ' -f1)}
 
 # The dims, small, the repeats and the arrows of each model. The plans of the files are not wanted.
 case_of() {
@@ -66,31 +69,36 @@ one_case() { # MODEL STAGES ORDER MICROBATCHES AXES RECOMPUTE
 	order=$3
 	[ "$3" != interleaved ] || order='interleaved, chunks = 2'
 	write_case "$1" "$order" "$mesh" "$lines" >"$TMP/case.pdsl"
+	bits="--same-bits recompute=none"
+	[ "$6" != none ] || bits=
 	if [ "$6" != auto ]; then
 		size=$size,recompute=$6
 	elif ! write_auto; then
 		bad "$name: explain" "$TMP/err"
 		return
 	fi
-	if expect "$name" 0 timeout 600 "$PTC" check "$TMP/case.pdsl" --set "$size"; then ok "$name"; fi
+	# shellcheck disable=SC2086
+	if expect "$name" 0 timeout 600 "$PTC" check "$TMP/case.pdsl" --set "$size" $bits; then ok "$name"; fi
 }
 
-# Those of $TMP/cases, in two processes.
+# Those of $TMP/cases, in JOBS processes: each takes the next that nobody has.
 cases() {
-	for half in 0 1; do
-		mkdir "$TMP/$half"
-		awk -v half=$half 'NR % 2 == half' "$TMP/cases" >"$TMP/$half/cases"
+	mkdir "$TMP/taken"
+	for job in $(seq "$JOBS"); do
+		mkdir "$TMP/$job"
 		(
-			TMP=$TMP/$half
-			# shellcheck disable=SC2086
-			while read -r line; do one_case $line; done <"$TMP/cases"
+			taken=$TMP/taken all=$TMP/cases TMP=$TMP/$job
+			while read -r no line; do
+				# shellcheck disable=SC2086
+				! mkdir "$taken/$no" 2>/dev/null || one_case $line
+			done <"$all"
 			echo "$PASSED $FAILED" >"$TMP/count"
-		) >"$TMP/$half/log" 2>&1 &
+		) >"$TMP/$job/log" 2>&1 &
 	done
 	wait
-	for half in 0 1; do
-		cat "$TMP/$half/log"
-		if read -r passed failed <"$TMP/$half/count"; then
+	for job in $(seq "$JOBS"); do
+		cat "$TMP/$job/log"
+		if read -r passed failed <"$TMP/$job/count"; then
 			PASSED=$((PASSED + passed)) FAILED=$((FAILED + failed))
 		else
 			bad "cases stopped early"
@@ -98,13 +106,21 @@ cases() {
 	done
 }
 
-if [ "$1" = all ]; then
+case $1 in
+one)
+	shift
+	one_case "$@"
+	finish
+	;;
+all)
 	part=${2:-1/1}
-	awk -v all=1 -f tests/pipeline/cover.awk | awk -v i="${part%/*}" -v n="${part#*/}" 'NR % n == i % n' >"$TMP/cases"
+	awk -v all=1 -f tests/pipeline/cover.awk | awk -v i="${part%/*}" -v n="${part#*/}" 'NR % n == i % n { print ++k, $0 }' >"$TMP/cases"
 	cases
 	finish
-fi
-awk -v more="$MORE" -v seed="$SEED" -f tests/pipeline/cover.awk >"$TMP/cases"
+	;;
+esac
+awk -v more="$MORE" -v seed="$SEED" -f tests/pipeline/cover.awk | awk '{ print NR, $0 }' >"$TMP/cases"
+echo "    pipelines: $(wc -l <"$TMP/cases") cases, the random ones from SEED=$SEED"
 cases
 
 # -- what a repeat carries on: the models of this folder, on one stage more than they say and on fewer microbatches too --
