@@ -392,125 +392,6 @@ static bool check_sides(struct session *s, const char *where, struct side *plan,
 	return same;
 }
 
-/* -- the three modules: the plan, its twin compiled, its twin as lowered -- */
-
-static const char *without_microbatches(struct arena *mem, const char *set)
-{
-	struct text t = { .mem = mem };
-
-	while (set && *set) {
-		size_t n = strcspn(set, ",");
-
-		if (strncmp(set, "microbatches=", 13) != 0)
-			text_put(&t, "%s%.*s", t.n ? "," : "", (int)n, set);
-		set += n + (set[n] == ',');
-	}
-	text_put(&t, "%smicrobatches=1", t.n ? "," : "");
-	return t.s;
-}
-
-/* Cuts m where `like` is cut, if its chunks are as many. */
-static void cut_like(struct module *m, const struct module *like)
-{
-	if (m->pipe.user < 0 || pipe_chunks(m) != (int)like->pipe.end.n)
-		return;
-	m->pipe.end.n = 0;
-	for (uint32_t i = 0; i < like->pipe.end.n; i++)
-		PUSH(m->mem, &m->pipe.end, like->pipe.end.at[i]);
-	m->pipe.fixed = true;
-}
-
-/* like: where to cut a pipeline, NULL: by cost, or as the plan says. */
-static struct module *compile(struct session *s, const struct layout *how, const char *stop_after, bool twin, const struct module *like)
-{
-	struct pass_options po;
-
-	if (!pass_options(s, &po))
-		return NULL;
-	struct module *m = load_model(s, how);
-
-	if (!m)
-		return NULL;
-	po.stop_after = stop_after;
-	m->probes = true;
-	m->chunks.n = twin ? 0 : m->chunks.n;
-	if (how->set != s->opt->set)
-		halve_chunks(m);
-	if (like)
-		cut_like(m, like);
-	return run_passes(m, &s->diag, &po) ? m : NULL;
-}
-
-static struct module *compile_twin(struct session *s, const struct module *plan, const char *set, const char *stop_after)
-{
-	struct layout how = { .plan = s->opt->plan, .mesh = s->opt->mesh, .set = set, .add = s->opt->add };
-	struct diag loud = s->diag;
-
-	if (plan->mesh.n)
-		how.mesh = arena_printf(s->mem, "%s=1", plan->mesh.at[0].name);
-	if (plan->micro > 1)
-		how.set = without_microbatches(s->mem, how.set);
-	diag_init(&s->diag, s->mem, &s->src, NULL); /* its warnings were given for the plan */
-	struct module *m = compile(s, &how, stop_after, true, NULL);
-
-	if (!m)
-		fputs(s->diag.log.s ? s->diag.log.s : "", stderr);
-	s->diag = loud;
-	return m;
-}
-
-/* Test only: PTC_TEST_DROP=N makes the N-th reduction of the plan (from 0) leave its operand as
- * it is, on every rank. A check that does not find it is none. */
-static void drop(struct module *m, struct block *b, struct op *op)
-{
-	if (op->code == OP_ALL_REDUCE) {
-		op->code = OP_CAST;
-		return;
-	}
-	struct builder at = { m, b, op, op->phase, op->span, op->of, op->at.where };
-	struct value *pending = op->in[0];
-	struct op *cast = op_new(&at, OP_CAST, 1, &pending, 1);
-	struct value *whole = op_type(&at, cast, 0, pending->dt, pending->nd, pending->d);
-
-	whole->sh = pending->sh;
-	whole->kind = pending->kind;
-	for (int i = 0; i < op->at.axes.n; i++)
-		whole->sh.sum &= ~(1u << op->at.axes.a[i]);
-	cast->why = op->why;
-	op->in[0] = whole;
-	op->code = OP_SHARD;
-}
-
-static void drop_reduction(struct module *m, struct block *b, int *left)
-{
-	for (struct op *op = b->first; op; op = op->next) {
-		if ((op->code == OP_ALL_REDUCE || op->code == OP_REDUCE_SCATTER) && (*left)-- == 0)
-			drop(m, b, op);
-		if (op->body)
-			drop_reduction(m, op->body, left);
-	}
-}
-
-static struct module *compile_plan(struct session *s, const char *set, const struct module *like)
-{
-	const char *number = getenv("PTC_TEST_DROP");
-	struct layout how = { s->opt->plan, s->opt->mesh, set, s->opt->schedule, s->opt->add };
-
-	if (!number)
-		return compile(s, &how, NULL, false, like);
-	struct module *m = compile(s, &how, "partition", false, like);
-	int left = atoi(number);
-
-	if (!m)
-		return NULL;
-	drop_reduction(m, &m->top, &left);
-	if (left >= 0) {
-		diag_error(&s->diag, (struct span){ 0 }, "PTC_TEST_DROP=%s: there is no such reduction", number);
-		return NULL;
-	}
-	return run_passes(m, &s->diag, &(struct pass_options){ .start_after = "partition" }) ? m : NULL;
-}
-
 /* -- the whole -- */
 
 static bool check_kernels(struct session *s, struct module *twin, struct module *bare)
@@ -566,9 +447,8 @@ static bool check_bits(struct session *s, const struct backend *on, struct modul
 	uint64_t seed = (uint64_t)s->opt->seed;
 	struct diag loud = s->diag;
 
-	set = set ? arena_printf(s->mem, "%s,%s", set, s->opt->same_bits) : s->opt->same_bits;
 	diag_init(&s->diag, s->mem, &s->src, NULL); /* its warnings were given for the plan */
-	struct module *other = compile_plan(s, set, plan);
+	struct module *other = check_plan(s, set, s->opt->same_bits, plan);
 
 	if (!other)
 		fputs(s->diag.log.s ? s->diag.log.s : "", stderr);
@@ -598,9 +478,9 @@ int cmd_check(struct session *s)
 
 	if (!on)
 		return WRONG;
-	struct module *plan = compile_plan(s, set, NULL);
-	struct module *bare = plan ? compile_twin(s, plan, set, "optimizer") : NULL;
-	struct module *twin = bare && !o->eval_only ? compile_twin(s, plan, set, NULL) : NULL;
+	struct module *plan = check_plan(s, set, NULL, NULL);
+	struct module *bare = plan ? check_twin(s, plan, set, "optimizer") : NULL;
+	struct module *twin = bare && !o->eval_only ? check_twin(s, plan, set, NULL) : NULL;
 
 	if (!plan || !bare || (!twin && !o->eval_only))
 		return WRONG;

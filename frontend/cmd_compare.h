@@ -20,6 +20,11 @@ struct side {
 struct side *side_eval(struct session *s, struct module *m, uint64_t seed);
 struct side *side_runtime(struct session *s, const struct backend *backend, struct module *m, uint64_t seed);
 
+/* The plan of the command line with these --set (as shrink_model made them) and some more (NULL: none), probes in it; stages
+ * are those of `like`, NULL: cut by cost, or as the plan says. Its twin on one rank, which is one microbatch and keeps all; as it stands after a pass, NULL: whole. NULL after errors. */
+struct module *check_plan(struct session *s, const char *set, const char *more, const struct module *like);
+struct module *check_twin(struct session *s, const struct module *plan, const char *set, const char *stop_after);
+
 enum quantity { Q_INITIAL, Q_SCALAR, Q_VALUE, Q_GRADIENT, Q_UPDATED, Q_STORED };
 
 /* How far a may be from b: the only place that knows. size: max|b|; largest: of any gradient. */
