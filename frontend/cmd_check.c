@@ -440,8 +440,8 @@ static bool same_buffers(struct session *s, const struct module *m, const struct
 	return true;
 }
 
-/* The plan against itself with the settings of --same-bits. Stages are those of the plan, though other settings take other
- * times: what is summed stage by stage would round otherwise. */
+/* The plan against itself with the settings of --same-bits. Stages are those of the plan, though other settings take
+ * other times: what is summed stage by stage would round otherwise. */
 static bool check_bits(struct session *s, const struct backend *on, struct module *plan, const char *set)
 {
 	uint64_t seed = (uint64_t)s->opt->seed;
@@ -453,7 +453,8 @@ static bool check_bits(struct session *s, const struct backend *on, struct modul
 	if (!other)
 		fputs(s->diag.log.s ? s->diag.log.s : "", stderr);
 	s->diag = loud;
-	struct side *b = other && same_buffers(s, plan, other) ? side_runtime(s, on, other, seed) : NULL, *a = b ? side_runtime(s, on, plan, seed) : NULL;
+	bool fit = other && same_buffers(s, plan, other) && same_buffers(s, other, plan);
+	struct side *b = fit ? side_runtime(s, on, other, seed) : NULL, *a = b ? side_runtime(s, on, plan, seed) : NULL;
 	bool same = a && check_sides(s, "same bits", a, b, 0);
 
 	if (a)
@@ -472,6 +473,10 @@ int cmd_check(struct session *s)
 		diag_error(&s->diag, (struct span){ 0 }, "%s is no model (.pdsl)", o->file);
 		diag_note(&s->diag, (struct span){ 0 }, "a plan has no one-rank twin; the model has");
 		return WRONG;
+	}
+	if (o->same_bits && o->eval_only) {
+		diag_error(&s->diag, (struct span){ 0 }, "--same-bits compares what the runtime computes, --evaluator leaves it out");
+		return USAGE;
 	}
 	const struct backend *on = backend_find(o->backend, &s->diag), *cpu = backend_find(NULL, &s->diag);
 	const char *set = on ? shrink_model(s, BUDGET) : NULL;

@@ -108,5 +108,7 @@ says "--same-bits: other bits" 1 "with the other settings, 1 ulps apart (bound 0
 # shellcheck disable=SC2086
 says "--same-bits: other sizes" 1 "makes 'tokens' another tensor" $same --same-bits seq=4
 # shellcheck disable=SC2086
+says "--same-bits: not on the evaluator" 2 "--evaluator leaves it out" $same --evaluator --same-bits recompute=none
+# shellcheck disable=SC2086
 says "--same-bits: no such setting" 1 "no dim, constant or setting 'foo'" $same --same-bits foo=1
 finish
