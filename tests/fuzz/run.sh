@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/fuzz/run.sh [modules|large|front|ir|programs]...: random input for T seconds (30) from SEED (1).
+# tests/fuzz/run.sh [modules|large|front|ir|programs]...: random input for T seconds (45) from SEED (1).
 #
 # modules    N (1500) random modules and 303 with pipelines, partitioned, against one rank, their plans proved
 #            safe: check.c
@@ -11,7 +11,7 @@
 # What fails is kept in build/fuzz/found, and one command shows it again.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
-MAKE=${MAKE:-make} T=${T:-30} SEED=${SEED:-1} N=${N:-1500}
+MAKE=${MAKE:-make} T=${T:-45} SEED=${SEED:-1} N=${N:-1500}
 DIR=build/fuzz
 [ $# -gt 0 ] || set -- modules large front ir programs
 
