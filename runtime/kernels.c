@@ -1,7 +1,8 @@
 /* runtime/kernels.c - generated kernels: C source to a shared object by the system's cc, cached on disk.
  *
- * What is cached is a kernel, by its text, flags, compiler and processor: other plans of a model, and its twin on one rank, have
- * most of them too. Those that a plan lacks are compiled together; the file is linked under the name of each. */
+ * What is cached is a kernel, by its text, flags, compiler and processor: other plans of a model, and its twin on one
+ * rank, have most of them too. Those that a plan lacks are compiled together; the file is linked under the name of
+ * each. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -49,8 +50,8 @@ static char *read_fd(struct arena *mem, int fd)
 	return t.s ? t.s : arena_strdup(mem, "");
 }
 
-/* Starts argv with both its streams at `to`, and nothing to read. An errno, 0: it runs. Not by fork: the pages of a process
- * that holds tensors are many. */
+/* Starts argv with both its streams at `to`, and nothing to read. An errno, 0: it runs. Not by fork: the pages of a
+ * process that holds tensors are many. */
 static int start(pid_t *pid, char *const *argv, int to)
 {
 	posix_spawn_file_actions_t files;
@@ -140,7 +141,7 @@ static bool name_codes(struct arena *mem, struct kernel_set *set, struct diag *d
 	return true;
 }
 
-/* The source to a shared object, a new file beside base; its name, which is the caller's to unlink. NULL after an error. */
+/* The source to a shared object, a new file beside base; its name: the caller's to unlink. NULL after an error. */
 static char *compile(struct arena *mem, const char *source, const char *base, struct diag *d)
 {
 	char *c = arena_printf(mem, "%s.%ld.c", base, (long)getpid()), *tmp = arena_printf(mem, "%s.%ld.tmp", base, (long)getpid());
@@ -190,7 +191,8 @@ static char *file_of(struct arena *mem, const char *dir, const struct kernel_cod
 }
 
 /* The functions that lie in this file, of those that are not yet had. false: there is no such file, or it is broken. */
-static bool take(struct arena *mem, struct kernels *k, const char *so, const struct kernel_set *set, ptc_kernel **fn, int first, int n)
+static bool take(struct arena *mem, struct kernels *k, const char *so, const struct kernel_set *set, ptc_kernel **fn,
+		 int first, int n)
 {
 	void *lib = dlopen(so, RTLD_NOW | RTLD_LOCAL);
 	bool all = lib;
@@ -218,7 +220,8 @@ static void keep(struct arena *mem, const char *made, const char *so)
 }
 
 /* Those that the cache lacks. */
-static bool compile_missing(struct arena *mem, struct kernels *k, const char *dir, const struct kernel_set *set, ptc_kernel **fn, struct diag *d)
+static bool compile_missing(struct arena *mem, struct kernels *k, const char *dir, const struct kernel_set *set,
+			    ptc_kernel **fn, struct diag *d)
 {
 	VEC(struct kernel_code) missing = { 0 };
 
