@@ -120,6 +120,7 @@ struct cuda {
 	struct image image;
 	int arch;             /* that the image is for */
 	struct meet *meet;
+	bool well;            /* of several processes: this one's rank has ended without a failure */
 	int local;            /* the device of this process's rank, where it has one rank of several */
 };
 

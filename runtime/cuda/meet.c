@@ -566,6 +566,22 @@ static void tell_all(struct meet *m)
 	}
 }
 
+void meet_end(struct meet *m)
+{
+	double end = seconds_now() + m->at.silence;
+	bool left = true;
+
+	pthread_mutex_lock(&m->lock);
+	while (left && !m->broken && seconds_now() < end) {
+		left = false;
+		for (const struct guest *g = m->guests; g; g = g->next)
+			left |= !g->gone && g->rank > 0;
+		if (left)
+			wait_change(m, .05);
+	}
+	pthread_mutex_unlock(&m->lock);
+}
+
 static void close_guests(struct meet *m)
 {
 	for (struct guest *g = m->guests, *next; g; g = next) {

@@ -25,6 +25,8 @@ bool meet_find(struct meet_place *p, char *why);
 
 struct meet;
 struct meet *meet_open(const struct meet_place *p, char *why); /* all are there; NULL: why. world 1: a table in memory */
+/* All that this rank had to do is done, well: that of rank 0 stays until all others have said goodbye, or for `silence`. */
+void meet_end(struct meet *m);
 void meet_close(struct meet *m);                               /* goodbye */
 bool meet_put(struct meet *m, const char *key, const void *x, size_t n, char *why);
 /* Waits until it is there, and has n bytes. */

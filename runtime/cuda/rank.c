@@ -291,6 +291,7 @@ static void cuda_leave(struct rank *r)
 
 	if (!gpu_enter(g))
 		return;
+	((struct cuda *)r->rt->own)->well = r->rt->here >= 0 && !comm_failed(r->rt->comm);
 	if (comm_failed(r->rt->comm))
 		channels_abort(g);
 	channels_close(g);
@@ -361,6 +362,8 @@ static void cuda_unload(struct runtime *rt)
 {
 	struct cuda *c = rt->own;
 
+	if (c && c->well)
+		meet_end(c->meet);
 	if (c) /* libraries stay: others of this process may use them */
 		meet_close(c->meet);
 }
