@@ -5,15 +5,25 @@
 struct device devices[MAX_DEVICES];
 static bool opened;
 
-CUresult api_enter(void)
+static CUresult api_entered(bool entered)
 {
-	if (!enter())
+	if (!entered)
 		return CUDA_ERROR_NOT_PERMITTED;
 	CUresult e = !opened ? CUDA_ERROR_NOT_INITIALIZED :
 		self_host->dev < 0 ? CUDA_ERROR_INVALID_CONTEXT : devices[self_host->dev].error;
 	if (e)
 		leave();
 	return e;
+}
+
+CUresult api_enter(void)
+{
+	return api_entered(enter());
+}
+
+CUresult api_enter_poll(void)
+{
+	return api_entered(enter_poll());
 }
 
 CUresult api_leave(CUresult e)

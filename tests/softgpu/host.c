@@ -48,14 +48,15 @@ static void make_key(void)
 		must(NULL);
 }
 
-bool enter(void)
+/* polls: whatever the call finds, it adds no work. */
+static bool enter_to(bool polls)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	if (in_callback)
 		return false;
 	pthread_once(&once, make_key);
 	if (mine)
-		mine->entering = true;
+		mine->entering = !polls || !mine->polling;
 	pthread_mutex_lock(&lock);
 	config_read();
 	if (!mine) {
@@ -68,11 +69,21 @@ bool enter(void)
 		pthread_setspecific(key, mine);
 	}
 	self_host = mine;
-	mine->entering = mine->polling = false;
+	mine->entering = mine->polling = mine->settled = false;
 	calls++;
 	progress_before = progress;
 	progress = now();
 	return true;
+}
+
+bool enter(void)
+{
+	return enter_to(false);
+}
+
+bool enter_poll(void)
+{
+	return enter_to(true);
 }
 
 void leave(void)
@@ -102,6 +113,21 @@ static bool asleep(long tid)
 	return p && p[1] && p[2] == 'S';
 }
 
+/* How often the thread has begun to run, by the third number of its schedstat; 0: not known. */
+static unsigned long runs(long tid)
+{
+	char path[64];
+	unsigned long n = 0;
+	snprintf(path, sizeof path, "/proc/self/task/%ld/schedstat", tid);
+	FILE *f = fopen(path, "r");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%*u %*u %lu", &n) != 1)
+		n = 0;
+	fclose(f);
+	return n;
+}
+
 /* Threads that may still do something: 0 none; 1 all of them sleep or poll; 2 some run. */
 static int others_active(const struct host *me)
 {
@@ -111,6 +137,34 @@ static int others_active(const struct host *me)
 		most = a > most ? a : most;
 	}
 	return most;
+}
+
+/* Has one of them come to call, or can it go on now? Without a look at those that sleep: who wakes up calls before it matters. */
+static bool others_call(const struct host *me)
+{
+	for (const struct host *h = hosts; h; h = h->next)
+		if (h != me && (h->entering || h->woken))
+			return true;
+	return false;
+}
+
+/* All that sleep have been seen to for long enough. */
+static void settle(const struct host *me)
+{
+	for (struct host *h = hosts; h; h = h->next)
+		if (h != me && !h->blocked && !h->polling) {
+			h->runs = runs(h->tid);
+			h->settled = h->runs;
+		}
+}
+
+/* Do all that are active still sleep as they did then? */
+static bool is_settled(const struct host *me)
+{
+	for (const struct host *h = hosts; h; h = h->next)
+		if (h != me && !h->blocked && !h->polling && (!h->settled || runs(h->tid) != h->runs))
+			return false;
+	return true;
 }
 
 static bool someone_patient(void)
@@ -197,10 +251,12 @@ static bool step(struct host *me, unsigned long *seen, double *since)
 		*since = progress = now();
 	}
 	double idle = now() - *since;
-	if (active && idle < (active == 1 ? 0.001 : 0.5)) {
+	if (active && idle < (active == 1 ? 0.001 : 0.5) && !(active == 1 && is_settled(me))) {
 		nap(0.0005);
 		return true;
 	}
+	if (active == 1 && idle >= 0.001)
+		settle(me);
 	if (run_next()) {
 		wake();
 		return true;
@@ -240,8 +296,8 @@ bool host_poll(bool (*over)(void *), void *arg)
 	me->polling = true;
 	calls--;
 	progress = progress_before;
-	bool stuck = false;
-	while (!over(arg) && others_active(me) < 2 && !stuck)
+	bool stuck = others_active(me) == 2;
+	while (!over(arg) && !stuck && !others_call(me))
 		stuck = !run_next() || wake();
 	/* Who polls may give up: that is waited for. */
 	double most = (others_active(me) == 2 ? 20 : 4) * cfg.timeout;

@@ -304,7 +304,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
 	if (!comm || !error)
 		return ncclInvalidArgument;
-	if (!enter())
+	if (!enter_poll())
 		return ncclInvalidUsage;
 	bool there = host_poll(all_joined, comm);
 	self_host->polling = true;

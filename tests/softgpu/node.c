@@ -123,32 +123,40 @@ static bool earlier(const struct node *a, const struct node *b)
 	return a->tick != b->tick ? a->tick < b->tick : a->chain < b->chain;
 }
 
-struct node *node_pick(void)
+/* The at-th of those that are ready. */
+static struct node *ready_at(uint64_t at, int n)
 {
-	static uint64_t state;
-	struct node **ready = NULL;
-	int n = 0, cap = 0;
+	struct node **ready = must(malloc((size_t)n * sizeof *ready));
+	int have = 0;
 	for (struct node *x = pending; x; x = x->after) {
 		if (x->started || x->waits)
 			continue;
-		if (n == cap) {
-			cap = cap ? 2 * cap : 16;
-			ready = must(realloc(ready, (size_t)cap * sizeof(struct node *)));
-		}
-		int at = n++;
-		for (; at && earlier(x, ready[at - 1]); at--)
-			ready[at] = ready[at - 1];
-		ready[at] = x;
+		int k = have++;
+		for (; k && earlier(x, ready[k - 1]); k--)
+			ready[k] = ready[k - 1];
+		ready[k] = x;
 	}
-	struct node *best = NULL;
-	if (n && cfg.order == RANDOM) {
-		state = state ? state : cfg.seed * 2 + 1;
-		best = ready[random_next(&state) % (uint64_t)n];
-	} else if (n) {
-		best = ready[cfg.order == LIFO ? n - 1 : 0];
-	}
+	struct node *it = ready[at];
 	free(ready);
-	return best;
+	return it;
+}
+
+struct node *node_pick(void)
+{
+	static uint64_t state;
+	struct node *best = NULL;
+	int n = 0;
+	for (struct node *x = pending; x; x = x->after) {
+		if (x->started || x->waits)
+			continue;
+		n++;
+		if (!best || earlier(x, best) == (cfg.order != LIFO))
+			best = x;
+	}
+	if (n < 2 || cfg.order != RANDOM)
+		return best;
+	state = state ? state : cfg.seed * 2 + 1;
+	return ready_at(random_next(&state) % (uint64_t)n, n);
 }
 
 void nodes_kill(int dev)

@@ -109,6 +109,8 @@ struct host {
 	long tid;
 	_Atomic bool entering;      /* waits for the lock */
 	bool blocked, polling;
+	bool settled;               /* it has slept for a while, when it had run so often: */
+	unsigned long runs;
 	bool woken;                 /* its wait is over, it has not returned yet */
 	bool patient;               /* waits for threads that may not have called yet */
 	bool gave_up;               /* a deadlock was reported */
@@ -125,6 +127,7 @@ struct host {
 };
 extern struct host *self_host;      /* who called */
 bool enter(void);                   /* takes the lock; false: a call from within a callback of a stream */
+bool enter_poll(void);              /* the same, of a call that adds no work, whatever it finds */
 void leave(void);
 /* Runs nodes until over(arg). patient: threads that have not called yet may be needed. false: it will never be so, which
  * was reported; the devices of what hangs have failed. */
@@ -175,6 +178,7 @@ extern struct device devices[MAX_DEVICES];
 void device_fail(int dev, CUresult error);
 /* In an API function: takes the lock, checks the context. */
 CUresult api_enter(void);
+CUresult api_enter_poll(void);
 
 /* -- stream.c, graph.c -- */
 struct front {                      /* nodes of a captured graph that what comes next comes after */

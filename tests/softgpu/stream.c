@@ -146,7 +146,7 @@ CUresult cuStreamSynchronize(CUstream stream)
 
 CUresult cuStreamQuery(CUstream stream)
 {
-	CUresult e = api_enter();
+	CUresult e = api_enter_poll();
 	if (e)
 		return e;
 	struct CUstream_st *s = stream_of(stream);
@@ -284,7 +284,7 @@ CUresult cuEventSynchronize(CUevent ev)
 
 CUresult cuEventQuery(CUevent ev)
 {
-	CUresult e = api_enter();
+	CUresult e = api_enter_poll();
 	if (e)
 		return e;
 	e = !ev ? CUDA_ERROR_INVALID_HANDLE : ev->capture ? CUDA_ERROR_CAPTURED_EVENT : CUDA_SUCCESS;
