@@ -2,7 +2,8 @@
  *
  * Nodes run only when no thread of the program that has ever called can change anything: each waits in a call, or polls, or
  * sleeps elsewhere (seen twice, without a call in between). So the choice of the next node is the same in every run,
- * however the threads race, and a deadlock shows at once: nothing is ready and all wait. */
+ * however the threads race, and a deadlock shows at once: nothing is ready and all wait. Ranks of other processes are
+ * looked at again and again, for as long as one of them does anything. */
 #include "tests/softgpu/softgpu.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -228,14 +229,31 @@ static void say_deadlock(void)
 	pthread_cond_broadcast(&change);
 }
 
+/* What can be done is done, for one node. */
 static bool run_next(void)
 {
 	struct node *n = node_pick();
-	if (!n)
+	if (n)
+		node_run(n);
+	else if (!remote_poll() && !stall_poll())
 		return false;
-	node_run(n);
 	progress = now();
+	remote_beat();
 	return true;
+}
+
+/* Seconds after which nothing will come any more. */
+static double patience(int active, double usual)
+{
+	return (active == 2 || remote_waits() ? 20 : usual) * cfg.timeout;
+}
+
+/* For how long nothing has happened, here or in other processes. */
+static double quiet(void)
+{
+	if (remote_moves() || stall_waits())
+		progress = now();
+	return now() - progress;
 }
 
 /* One step of a wait. false: a deadlock. */
@@ -261,9 +279,9 @@ static bool step(struct host *me, unsigned long *seen, double *since)
 		wake();
 		return true;
 	}
-	if (!active && !someone_patient())
+	if (!active && !someone_patient() && !remote_waits() && !stall_waits())
 		return false;
-	if (now() - progress > (active == 2 ? 20 : 1) * cfg.timeout)
+	if (quiet() > patience(active, 1))
 		return false;
 	nap(0.002);
 	return true;
@@ -300,8 +318,7 @@ bool host_poll(bool (*over)(void *), void *arg)
 	while (!over(arg) && !stuck && !others_call(me))
 		stuck = !run_next() || wake();
 	/* Who polls may give up: that is waited for. */
-	double most = (others_active(me) == 2 ? 20 : 4) * cfg.timeout;
-	if (!over(arg) && pending && now() - progress > most && !node_pick())
+	if (!over(arg) && pending && quiet() > patience(others_active(me), 4) && !node_pick())
 		say_deadlock();
 	self_host = me;
 	me->polling = !over(arg);

@@ -243,6 +243,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fn,
 
 /* ---- launches ---- */
 
+static bool launch_run(struct node *n);
+
 void softgpuDeclare(int n, const CUdeviceptr *base, const size_t *len, const unsigned char *writable)
 {
 	if (api_enter())
@@ -271,9 +273,42 @@ static void launch_drop(struct work *w)
 	free(l->arg);
 }
 
+static struct node *stalled;        /* a launch that has begun and does not end */
+static double stalled_until;
+
+static bool stalls(struct node *n)
+{
+	static int launches;
+	if (n->dev != cfg.stall.dev || ++launches != cfg.stall.launch)
+		return false;
+	fprintf(stderr, "softgpu: gpu%d stands still for %g s at %s\n", n->dev, cfg.stall.seconds, n->what);
+	stalled = node_ref(n);
+	stalled_until = now() + cfg.stall.seconds;
+	return true;
+}
+
+bool stall_waits(void)
+{
+	return stalled;
+}
+
+bool stall_poll(void)
+{
+	struct node *n = stalled;
+	if (!n || (now() < stalled_until && !n->done))
+		return false;
+	stalled = NULL;
+	if (!n->done && launch_run(n))
+		node_done(n);
+	node_unref(n);
+	return true;
+}
+
 static bool launch_run(struct node *n)
 {
 	CUresult error = CUDA_SUCCESS;
+	if (cfg.stall.launch && stalls(n))
+		return false;
 	if (!run_blocks((const struct launch *)n->work, n, &error))
 		device_fail(n->dev, error);
 	return !n->done;

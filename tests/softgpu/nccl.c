@@ -18,7 +18,12 @@ static const struct nccl_work *work_of(const struct node *n)
 	return (const struct nccl_work *)n->work;
 }
 
-static bool is_transfer(const struct nccl_op *op)
+struct nccl_work *nccl_work_of(const struct node *n)
+{
+	return n->work && n->work->run == nccl_run ? (struct nccl_work *)n->work : NULL;
+}
+
+bool nccl_is_transfer(const struct nccl_op *op)
 {
 	return op->kind == SEND || op->kind == RECV;
 }
@@ -38,9 +43,9 @@ static struct meeting *meet(struct clique *c, int number, int from, int to)
 	return m;
 }
 
-static bool matches(const struct nccl_op *a, const struct nccl_op *b)
+bool nccl_matches(const struct nccl_op *a, const struct nccl_op *b)
 {
-	if (is_transfer(a))
+	if (nccl_is_transfer(a))
 		return a->count * nccl_size(a->type) == b->count * nccl_size(b->type);
 	bool reduces = a->kind == ALL_REDUCE || a->kind == REDUCE_SCATTER || a->kind == REDUCE;
 	bool rooted = a->kind == BROADCAST || a->kind == REDUCE;
@@ -81,7 +86,7 @@ static void enter_op(struct ncclComm *comm, struct node *n, const struct nccl_op
 	struct meeting *m;
 	int as = comm->rank;
 	static int issues[MAX_DEVICES];
-	if (is_transfer(op)) {
+	if (nccl_is_transfer(op)) {
 		bool send = op->kind == SEND;
 		int from = send ? comm->rank : op->root, to = send ? op->root : comm->rank;
 		int *count = &c->transfers[(send ? 0 : c->n * c->n) + from * c->n + to];
@@ -91,9 +96,9 @@ static void enter_op(struct ncclComm *comm, struct node *n, const struct nccl_op
 		m = meet(c, comm->collectives++, -1, -1);
 	}
 	for (int i = 0; i < m->ranks && !m->bad; i++)
-		if (m->party[i].op && !matches(m->party[i].op, op)) {
+		if (m->party[i].op && !nccl_matches(m->party[i].op, op)) {
 			report("mismatched collective", "call %d of communicator %d: rank %d calls %s, rank %d calls %s", m->number, c->serial,
-			       is_transfer(op) ? op->root : i, nccl_describe(m->party[i].op), comm->rank, nccl_describe(op));
+			       nccl_is_transfer(op) ? op->root : i, nccl_describe(m->party[i].op), comm->rank, nccl_describe(op));
 			m->bad = true;
 			c->error = ncclInvalidUsage;
 		}
@@ -108,6 +113,10 @@ static void enter_op(struct ncclComm *comm, struct node *n, const struct nccl_op
 void nccl_enter(struct node *n)
 {
 	const struct nccl_work *w = work_of(n);
+	if (w->comm->clique->remote) {
+		remote_enter(n);
+		return;
+	}
 	struct state *s = n->state = must(calloc(1, sizeof *s));
 	s->left = w->n;
 	for (int i = 0; i < w->n && !w->comm->aborted; i++)
@@ -136,7 +145,7 @@ void nccl_forget(struct clique *c)
 /* All parties have started: data moves, nodes without another operation are done, but for `running`. */
 static void conclude(struct clique *c, struct meeting *m, const struct node *running_node)
 {
-	nccl_move(c, m);
+	nccl_move(m);
 	for (int i = 0; i < m->ranks; i++) {
 		struct node *n = m->party[i].node;
 		struct state *s = n->state;
@@ -165,6 +174,8 @@ bool nccl_run(struct node *n)
 	struct state *s = n->state;
 	if (w->comm->aborted)
 		return true;
+	if (c->remote)
+		return remote_run(n);
 	for (struct meeting *m = c->meetings, *next; m; m = next) {
 		next = m->next;
 		if (start_in(m, n) && m->started == m->ranks && !m->bad)
@@ -177,6 +188,10 @@ void nccl_explain(struct node *n, char *buf, size_t size)
 {
 	const struct clique *c = work_of(n)->comm->clique;
 	size_t at = 0;
+	if (c->remote) {
+		remote_explain(n, buf, size);
+		return;
+	}
 	for (const struct meeting *m = c->meetings; m; m = m->next) {
 		bool mine = false;
 		for (int i = 0; i < m->ranks; i++)
@@ -196,7 +211,7 @@ void nccl_explain(struct node *n, char *buf, size_t size)
 bool nccl_busy(const struct ncclComm *c)
 {
 	for (const struct node *n = pending; n; n = n->after)
-		if (n->work && n->work->run == nccl_run && work_of(n)->comm == c)
+		if (nccl_work_of(n) && work_of(n)->comm == c)
 			return true;
 	return false;
 }
@@ -206,7 +221,7 @@ void nccl_abort(struct ncclComm *c)
 	c->aborted = true;
 	for (struct node *n = pending, *next; n; n = next) {
 		next = n->after;
-		if (n->work && n->work->run == nccl_run && work_of(n)->comm == c && n->started && !n->done) {
+		if (nccl_work_of(n) && work_of(n)->comm == c && n->started && !n->done) {
 			node_done(n);
 			next = pending;     /* others may be done with it */
 		}
@@ -285,18 +300,17 @@ ncclResult_t ncclGroupEnd(void)
 static void sizes(const struct nccl_op *op, const struct ncclComm *c, size_t *send, size_t *recv)
 {
 	size_t b = op->count * nccl_size(op->type), n = (size_t)c->clique->n;
-	bool root = c->rank == op->root;
-	*send = op->kind == RECV || (op->kind == BROADCAST && !root) ? 0 : op->kind == REDUCE_SCATTER ? n * b : b;
-	*recv = op->kind == SEND || (op->kind == REDUCE && !root) ? 0 : op->kind == ALL_GATHER ? n * b : b;
+	*send = nccl_sent(op, c->clique->n, c->rank);
+	*recv = op->kind == SEND || (op->kind == REDUCE && c->rank != op->root) ? 0 : op->kind == ALL_GATHER ? n * b : b;
 }
 
 static ncclResult_t check_op(const struct ncclComm *c, const struct nccl_op *op)
 {
 	if (!c)
 		return nccl_fail(ncclInvalidArgument, "no communicator");
-	if (c->clique->joined < c->clique->n)
+	if (nccl_joined(c->clique) < c->clique->n)
 		return nccl_fail(ncclInvalidArgument, "the communicator is not ready");
-	bool rooted = op->kind == BROADCAST || op->kind == REDUCE || is_transfer(op);
+	bool rooted = op->kind == BROADCAST || op->kind == REDUCE || nccl_is_transfer(op);
 	if (!nccl_size(op->type) || (unsigned)op->red > ncclAvg || (rooted && (op->root < 0 || op->root >= c->clique->n)))
 		return nccl_fail(ncclInvalidArgument, "type %d, operation %d, root %d", op->type, op->red, op->root);
 	return c->clique->error;

@@ -42,6 +42,7 @@ struct clique {
 	int *transfers;             /* entered so far, by from * n + to; sends, then receives */
 	ncclResult_t error;
 	struct split *splits;
+	struct remote *remote;      /* ranks are processes; NULL: threads of this one */
 	struct clique *next;
 };
 struct ncclComm {
@@ -54,8 +55,36 @@ struct ncclComm {
 size_t nccl_size(ncclDataType_t t);
 const char *nccl_describe(const struct nccl_op *op);
 extern struct clique *cliques;
+bool nccl_matches(const struct nccl_op *a, const struct nccl_op *b);
+int nccl_joined(const struct clique *c);
+bool nccl_is_transfer(const struct nccl_op *op);
+
+/* -- nccl_move.c -- */
+struct bytes {
+	char *at;
+	unsigned char *init;        /* which of them are initialised */
+};
+void bytes_free(struct bytes b);
+struct bytes nccl_take(const struct node *n, const char *from, size_t len);    /* read by n */
+void nccl_give(const struct node *n, char *to, size_t len, struct bytes from); /* written by n */
+/* Bytes that a rank gives to a collective or a transfer; that it gets, beginning at *at of what the collective makes. */
+size_t nccl_sent(const struct nccl_op *op, int ranks, int rank);
+size_t nccl_part(const struct nccl_op *op, int ranks, int rank, size_t *at);
+/* What a collective makes of all that is sent. */
+struct bytes nccl_combine(const struct nccl_op *op, int ranks, struct bytes (*sent)(void *, int rank, size_t len), void *x);
 /* Moves the data of a meeting whose parties all have started. */
-void nccl_move(struct clique *c, struct meeting *m);
+void nccl_move(struct meeting *m);
+
+/* -- nccl_remote.c: ranks of other processes -- */
+struct remote *remote_open(const char *name, int n, int rank, int dev);        /* NULL: nccl_fail() has been told */
+void remote_close(struct remote *r);
+int remote_joined(const struct remote *r);
+void remote_enter(struct node *n);                          /* its operations get their numbers */
+bool remote_run(struct node *n);                            /* it starts; true: it is done */
+void remote_explain(struct node *n, char *buf, size_t size);
+
+/* -- nccl.c, nccl_comm.c -- */
+struct nccl_work *nccl_work_of(const struct node *n);       /* NULL: other work */
 void nccl_enter(struct node *n);
 bool nccl_run(struct node *n);
 void nccl_explain(struct node *n, char *buf, size_t size);

@@ -1,4 +1,4 @@
-/* nccl_comm.c - NCCL: communicators. Ranks are threads of this process. */
+/* nccl_comm.c - NCCL: communicators. Ranks are threads of this process or, with $SOFTGPU_PROCESSES, processes (nccl_remote.c). */
 #include "tests/softgpu/nccl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -98,17 +98,59 @@ static struct ncclComm *member_make(struct clique *c, int rank, int dev)
 	return m;
 }
 
+int nccl_joined(const struct clique *c)
+{
+	return c->remote ? remote_joined(c->remote) : c->joined;
+}
+
 static bool all_joined(void *p)
 {
 	const struct ncclComm *c = p;
-	return c->clique->joined == c->clique->n || c->clique->error || c->aborted;
+	return nccl_joined(c->clique) == c->clique->n || c->clique->error || c->aborted;
 }
 
 ncclResult_t nccl_init_wait(struct ncclComm *c)
 {
 	if (!host_wait(all_joined, c, text("ncclCommInitRank, rank %d of %d", c->rank, c->clique->n), true))
-		return nccl_fail(ncclSystemError, "%d of %d ranks came", c->clique->joined, c->clique->n);
+		return nccl_fail(ncclSystemError, "%d of %d ranks came", nccl_joined(c->clique), c->clique->n);
 	return c->clique->error;
+}
+
+/* Of ranks that are processes: each has its own. */
+static ncclResult_t clique_apart(const struct id *x, int n, int rank, struct clique **to)
+{
+	struct remote *r = remote_open(text("%d-%d", x->pid, x->serial), n, rank, self_host->dev);
+	if (!r)
+		return ncclInvalidUsage;
+	*to = clique_make(n);
+	(*to)->remote = r;
+	return ncclSuccess;
+}
+
+/* That of an id, in which there is a place for the rank. */
+static ncclResult_t clique_of(const ncclUniqueId *id, const struct id *x, int n, int rank, struct clique **to)
+{
+	if (cfg.processes)
+		return clique_apart(x, n, rank, to);
+	if (x->pid != getpid()) {
+		fprintf(stderr, "softgpu: ncclCommInitRank: the software NCCL connects ranks of one process only: "
+			"run ranks as threads, or set SOFTGPU_PROCESSES\n");
+		return nccl_fail(ncclSystemError, "the software NCCL connects ranks of one process only: run ranks as threads, or set SOFTGPU_PROCESSES");
+	}
+	struct clique *c = cliques;
+	while (c && memcmp(&c->id, id, sizeof *id))
+		c = c->next;
+	if (!c) {
+		c = clique_make(n);
+		c->id = *id;
+	}
+	if (c->n != n || c->member[rank])
+		return nccl_fail(ncclInvalidUsage, c->n != n ? "ranks disagree on their number" : "rank %d came twice", rank);
+	for (int i = 0; i < n; i++)
+		if (c->member[i] && c->member[i]->dev == self_host->dev)
+			c->error = nccl_fail(ncclInvalidUsage, "ranks %d and %d are on one device, gpu%d", i, rank, self_host->dev);
+	*to = c;
+	return c->error;
 }
 
 static ncclResult_t join(ncclComm_t *comm, int n, ncclUniqueId id, int rank, bool wait)
@@ -119,25 +161,10 @@ static ncclResult_t join(ncclComm_t *comm, int n, ncclUniqueId id, int rank, boo
 		return nccl_fail(ncclInvalidArgument, "rank %d of %d", rank, n);
 	if (strcmp(x.tag, "software NCCL"))
 		return nccl_fail(ncclInvalidArgument, "not a unique id of this library");
-	if (x.pid != getpid()) {
-		fprintf(stderr, "softgpu: ncclCommInitRank: the software NCCL connects ranks of one process only: "
-			"run ranks as threads\n");
-		return nccl_fail(ncclSystemError, "the software NCCL connects ranks of one process only: run ranks as threads");
-	}
-	struct clique *c = cliques;
-	while (c && memcmp(&c->id, &id, sizeof id))
-		c = c->next;
-	if (!c) {
-		c = clique_make(n);
-		c->id = id;
-	}
-	if (c->n != n || c->member[rank])
-		return nccl_fail(ncclInvalidUsage, c->n != n ? "ranks disagree on their number" : "rank %d came twice", rank);
-	for (int i = 0; i < n; i++)
-		if (c->member[i] && c->member[i]->dev == self_host->dev) {
-			c->error = nccl_fail(ncclInvalidUsage, "ranks %d and %d are on one device, gpu%d", i, rank, self_host->dev);
-			return c->error;
-		}
+	struct clique *c = NULL;
+	ncclResult_t r = clique_of(&id, &x, n, rank, &c);
+	if (r)
+		return r;
 	*comm = member_make(c, rank, self_host->dev);
 	struct group *g = self_host->group_depth ? self_host->group : NULL;
 	if (!wait)
@@ -219,6 +246,10 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *sub,
 		leave();
 		return nccl_fail(ncclInvalidArgument, "ncclCommSplit: colour %d", color);
 	}
+	if (comm->clique->remote) {
+		leave();
+		return nccl_fail(ncclInvalidUsage, "ncclCommSplit: not of ranks that are processes");
+	}
 	struct split *s = split_of(comm);
 	s->color[comm->rank] = color;
 	s->key[comm->rank] = key;
@@ -272,6 +303,7 @@ void comm_unref(struct ncclComm *m)
 		free(s);
 	}
 	nccl_forget(c);
+	remote_close(c->remote);
 	free(c->member);
 	free(c->transfers);
 	free(c);

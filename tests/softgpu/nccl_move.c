@@ -82,12 +82,6 @@ static void divide(void *acc, size_t n, ncclDataType_t type, int by)
 	BY_TYPE(DIVIDE_LOOP)
 }
 
-/* Bytes and which of them are initialised. */
-struct bytes {
-	char *at;
-	unsigned char *init;
-};
-
 static struct bytes bytes_make(size_t n)
 {
 	struct bytes b = {must(calloc(n + 1, 1)), must(calloc(n + 1, 1))};
@@ -95,83 +89,92 @@ static struct bytes bytes_make(size_t n)
 	return b;
 }
 
-static void bytes_free(struct bytes b)
+void bytes_free(struct bytes b)
 {
 	free(b.at);
 	free(b.init);
 }
 
-/* What a party sends, read by its node. */
-static void take(const struct party *p, const char *from, size_t len, struct bytes to)
+struct bytes nccl_take(const struct node *n, const char *from, size_t len)
 {
-	memcpy(to.at, from, len);
-	if (!cfg.check)
-		return;
-	op_begin(p->node);
-	check_take(p->node, from, len);
-	check_init_get(from, len, to.init);
+	struct bytes b = bytes_make(len);
+	memcpy(b.at, from, len);
+	if (cfg.check) {
+		op_begin(n);
+		check_take(n, from, len);
+		check_init_get(from, len, b.init);
+	}
+	return b;
 }
 
-static void give(const struct party *p, char *to, size_t len, struct bytes from)
+void nccl_give(const struct node *n, char *to, size_t len, struct bytes from)
 {
 	memcpy(to, from.at, len);
 	if (!cfg.check)
 		return;
-	op_begin(p->node);
-	check_range(p->node, to, len, true);
+	op_begin(n);
+	check_range(n, to, len, true);
 	check_init_put(to, len, from.init);
 }
+
+size_t nccl_sent(const struct nccl_op *op, int ranks, int rank)
+{
+	size_t len = op->count * nccl_size(op->type);
+	return op->kind == RECV || (op->kind == BROADCAST && rank != op->root) ? 0 : op->kind == REDUCE_SCATTER ? len * (size_t)ranks : len;
+}
+
+size_t nccl_part(const struct nccl_op *op, int ranks, int rank, size_t *at)
+{
+	size_t len = op->count * nccl_size(op->type);
+	*at = op->kind == REDUCE_SCATTER ? len * (size_t)rank : 0;
+	if (op->kind == REDUCE)
+		return rank == op->root ? len : 0;
+	if (op->kind == BROADCAST)
+		return rank == op->root && op->recv == op->send ? 0 : len;
+	return op->kind == ALL_GATHER ? len * (size_t)ranks : len;
+}
+
+struct bytes nccl_combine(const struct nccl_op *op, int ranks, struct bytes (*sent)(void *, int rank, size_t len), void *x)
+{
+	size_t len = nccl_sent(op, ranks, op->root);
+	if (op->kind == BROADCAST)
+		return sent(x, op->root, len);
+	bool reduces = op->kind != ALL_GATHER;
+	struct bytes all = bytes_make(reduces ? len : len * (size_t)ranks);
+	for (int r = 0; r < ranks; r++) {
+		struct bytes one = sent(x, r, len);
+		if (!reduces || !r) {
+			size_t at = reduces ? 0 : len * (size_t)r;
+			memcpy(all.at + at, one.at, len);
+			memcpy(all.init + at, one.init, len);
+		} else {
+			reduce(all.at, one.at, len / nccl_size(op->type), op->type, op->red);
+			for (size_t i = 0; i < len; i++)
+				all.init[i] &= one.init[i];
+		}
+		bytes_free(one);
+	}
+	if (reduces && op->red == ncclAvg)
+		divide(all.at, len / nccl_size(op->type), op->type, ranks);
+	return all;
+}
+
+/* ---- of one process ---- */
 
 static void move_transfer(struct meeting *m)
 {
 	const struct party *from = &m->party[0], *to = &m->party[1];
 	size_t len = from->op->count * nccl_size(from->op->type);
 	clock_join(&to->node->clock, &from->node->clock);
-	struct bytes b = bytes_make(len);
-	take(from, from->op->send, len, b);
-	give(to, to->op->recv, len, b);
+	struct bytes b = nccl_take(from->node, from->op->send, len);
+	nccl_give(to->node, to->op->recv, len, b);
 	bytes_free(b);
 }
 
-/* All that the ranks send, reduced or one after another. */
-static struct bytes collect(const struct meeting *m, size_t len, bool reduces)
+static struct bytes sent_here(void *x, int rank, size_t len)
 {
-	const struct nccl_op *op = m->party[0].op;
-	struct bytes all = bytes_make(reduces ? len : len * (size_t)m->ranks), one = bytes_make(len);
-	for (int r = 0; r < m->ranks; r++) {
-		take(&m->party[r], m->party[r].op->send, len, one);
-		if (!reduces || !r) {
-			size_t at = reduces ? 0 : len * (size_t)r;
-			memcpy(all.at + at, one.at, len);
-			memcpy(all.init + at, one.init, len);
-			continue;
-		}
-		reduce(all.at, one.at, len / nccl_size(op->type), op->type, op->red);
-		for (size_t i = 0; i < len; i++)
-			all.init[i] &= one.init[i];
-	}
-	if (reduces && op->red == ncclAvg)
-		divide(all.at, len / nccl_size(op->type), op->type, m->ranks);
-	bytes_free(one);
-	return all;
-}
-
-static void move_rooted(const struct meeting *m, size_t len)
-{
-	int root = m->party[0].op->root;
-	const struct party *p = &m->party[root];
-	if (p->op->kind == REDUCE) {
-		struct bytes b = collect(m, len, true);
-		give(p, p->op->recv, len, b);
-		bytes_free(b);
-		return;
-	}
-	struct bytes b = bytes_make(len);
-	take(p, p->op->send, len, b);
-	for (int r = 0; r < m->ranks; r++)
-		if (r != root || p->op->recv != p->op->send)
-			give(&m->party[r], m->party[r].op->recv, len, b);
-	bytes_free(b);
+	const struct party *p = &((const struct meeting *)x)->party[rank];
+	return nccl_take(p->node, p->op->send, len);
 }
 
 /* Every rank's part comes after what came before any other's. */
@@ -185,26 +188,19 @@ static void join_clocks(const struct meeting *m)
 	free(all.tick);
 }
 
-void nccl_move(struct clique *c, struct meeting *m)
+void nccl_move(struct meeting *m)
 {
-	(void)c;
 	if (m->from >= 0) {
 		move_transfer(m);
 		return;
 	}
-	const struct nccl_op *op = m->party[0].op;
-	size_t len = op->count * nccl_size(op->type);
 	join_clocks(m);
-	if (op->kind == BROADCAST || op->kind == REDUCE) {
-		move_rooted(m, len);
-		return;
-	}
-	bool reduces = op->kind != ALL_GATHER, scatters = op->kind == REDUCE_SCATTER;
-	struct bytes all = collect(m, scatters ? len * (size_t)m->ranks : len, reduces);
+	struct bytes all = nccl_combine(m->party[0].op, m->ranks, sent_here, m);
 	for (int r = 0; r < m->ranks; r++) {
-		size_t at = scatters ? len * (size_t)r : 0;
-		struct bytes part = {all.at + at, all.init + at};
-		give(&m->party[r], m->party[r].op->recv, reduces ? len : len * (size_t)m->ranks, part);
+		const struct party *p = &m->party[r];
+		size_t at, len = nccl_part(p->op, m->ranks, r, &at);
+		if (len)
+			nccl_give(p->node, p->op->recv, len, (struct bytes){all.at + at, all.init + at});
 	}
 	bytes_free(all);
 }

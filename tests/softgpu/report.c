@@ -49,7 +49,13 @@ void config_read(void)
 	cfg.plain = number("SOFTGPU_PLAIN", 0, 0, 1) != 0;
 	cfg.verbose = number("SOFTGPU_VERBOSE", 0, 0, 1) != 0;
 	cfg.drop_wait = (int)number("SOFTGPU_DROP_WAIT", 0, 0, 1e9);
-	const char *s = getenv("SOFTGPU_ORDER");
+	const char *s = getenv("SOFTGPU_PROCESSES");
+	cfg.processes = s && *s ? s : NULL;
+	s = getenv("SOFTGPU_STALL");
+	char end;
+	if (s && *s && (sscanf(s, "%d:%d:%lf%c", &cfg.stall.dev, &cfg.stall.launch, &cfg.stall.seconds, &end) != 3 || cfg.stall.launch < 1))
+		bad_setting("SOFTGPU_STALL", s, "gpu:launch:seconds");
+	s = getenv("SOFTGPU_ORDER");
 	const char *const names[] = {"fifo", "lifo", "random"};
 	for (int i = 0; s && *s && i < 3; i++)
 		if (!strcmp(s, names[i])) {

@@ -25,6 +25,11 @@ struct config {
 	int arch;                   /* $SOFTGPU_ARCH, 90 */
 	bool plain;                 /* $SOFTGPU_PLAIN: cuBLASLt has products without epilogues alone */
 	bool verbose;               /* $SOFTGPU_VERBOSE: prints each node that runs */
+	const char *processes;      /* $SOFTGPU_PROCESSES: a folder in which ranks that are processes meet; NULL: ranks are threads */
+	struct stall {              /* $SOFTGPU_STALL, gpu:launch:seconds: that launch of that GPU, from 1, does not end for so long */
+		int dev, launch;        /* launch 0: none */
+		double seconds;
+	} stall;
 	int drop_wait;              /* $SOFTGPU_DROP_WAIT: this cuStreamWaitEvent of gpu0 is left out, from 1; 0: none */
 };
 extern struct config cfg;
@@ -132,6 +137,13 @@ void leave(void);
 /* Runs nodes until over(arg). patient: threads that have not called yet may be needed. false: it will never be so, which
  * was reported; the devices of what hangs have failed. */
 bool host_wait(bool (*over)(void *), void *arg, const char *why, bool patient);
+/* What goes on by itself, when no thread calls and no node is ready: other processes (nccl_remote.c), a launch that stalls. */
+bool remote_poll(void);             /* has anything come? */
+bool remote_waits(void);            /* may anything come? */
+bool remote_moves(void);            /* have other processes done anything since this was asked? */
+void remote_beat(void);             /* this process has done something */
+bool stall_poll(void);
+bool stall_waits(void);
 /* The same, as far as it goes without another thread's doing; over(arg) in the end. */
 bool host_poll(bool (*over)(void *), void *arg);
 void host_callback(CUhostFn fn, void *data);
