@@ -44,6 +44,7 @@ struct backend {
 	/* Calls run(r), in the rank's own thread, and ends what that has begun. */
 	void (*step)(struct rank *r, bool (*run)(struct rank *));
 
+	bool (*begins)(struct rank *r, const struct instr *i); /* before any instruction; false: failed. NULL: nothing to do */
 	bool (*kernel)(struct rank *r, const struct instr *i);
 	bool (*einsum)(struct rank *r, const struct instr *i, const struct contraction *x, const void *a, const void *b, void *c);
 	/* An einsum and the kernel after it, its epilogue i->with, as one. *done: they are, else nothing was done and they are carried

@@ -40,6 +40,8 @@ struct pulse {
 	_Atomic int64_t patience;      /* ms that this one may take */
 	_Atomic int chunk, mb;         /* chunk -1: it is in no action */
 	_Atomic bool waits;
+	_Atomic(const int32_t *) device; /* the mark that it has come by; NULL: the rank does not wait for one */
+	const struct marks *marks;       /* with the lock of struct comm */
 };
 
 struct comm {
@@ -212,33 +214,82 @@ void comm_pulse(struct comm *c, int64_t rank, const struct op *op, int64_t patie
 	atomic_fetch_add_explicit(&p->beats, 1, memory_order_release);
 }
 
-/* The instructions that all ranks have begun, and meetings: while this grows, somebody works. */
+void comm_device(struct comm *c, int64_t rank, const int32_t *at, const struct marks *m)
+{
+	pthread_mutex_lock(&c->lock);
+	c->pulse[rank].marks = m;
+	atomic_store(&c->pulse[rank].device, at);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* Written by a device. */
+static int32_t device_at(const struct pulse *p)
+{
+	const int32_t *at = atomic_load(&p->device);
+
+	return at ? __atomic_load_n(at, __ATOMIC_ACQUIRE) : 0;
+}
+
+/* The instructions that all ranks have begun, what their devices have come by, and meetings: while this changes, somebody works. */
 static uint64_t progress(struct comm *c)
 {
 	uint64_t n = atomic_load(&c->moves);
 
 	for (int64_t i = 0; i < c->ranks; i++)
-		n += atomic_load_explicit(&c->pulse[i].beats, memory_order_acquire);
+		n += atomic_load_explicit(&c->pulse[i].beats, memory_order_acquire) + (uint64_t)device_at(&c->pulse[i]);
 	return n;
 }
 
-/* Nothing has happened for so long: has a rank that does not wait been at one instruction too long? */
+/* What a rank is at, or its device if the rank waits for that. device: it is the device that tells. */
+static struct mark find_mark(struct comm *c, int64_t rank, bool *device)
+{
+	struct pulse *p = &c->pulse[rank];
+	struct mark m = { .op = atomic_load(&p->op), .waits = atomic_load(&p->waits), .patience = atomic_load(&p->patience),
+			  .chunk = atomic_load(&p->chunk), .mb = atomic_load(&p->mb) };
+
+	pthread_mutex_lock(&c->lock);
+	int32_t at = device_at(p);
+
+	*device = p->marks && at > 0 && (uint32_t)at <= p->marks->v.n;
+	if (*device)
+		m = p->marks->v.at[at - 1];
+	pthread_mutex_unlock(&c->lock);
+	return m;
+}
+
+static void say_stalled(struct comm *c, int64_t rank, const struct mark *m, double quiet, const char *why)
+{
+	char where[64] = "", more[64] = "";
+
+	if (m->chunk >= 0)
+		snprintf(where, sizeof where, " in %s of chunk %d, microbatch %lld,", phase_name[m->op->phase], m->chunk, (long long)m->mb);
+	if (m->more)
+		snprintf(more, sizeof more, " or what follows it, %d instructions,", m->more);
+	comm_fail(c, rank, m->op->span, "stalled: %s%s%s has not ended for %.0f s, and %s", opinfo[m->op->code].name, where, more, quiet, why);
+}
+
+/* Nothing has happened for so long: has a rank that does not wait, or its device, been at one instruction too long? Do
+ * the devices of all wait for each other? */
 static void look_for_stalled(struct comm *c, int64_t me, double quiet)
 {
-	for (int64_t i = 0; i < c->ranks && quiet * 1e3 > QUIET_MS; i++) {
-		struct pulse *p = &c->pulse[i];
-		const struct op *op = atomic_load(&p->op);
-		int chunk = atomic_load(&p->chunk);
-		char where[64] = "";
+	bool all = true, device;
+	struct mark m;
 
-		if (!op || atomic_load(&p->waits) || quiet * 1e3 < (double)(QUIET_MS + atomic_load(&p->patience)))
+	for (int64_t i = 0; i < c->ranks && quiet * 1e3 > QUIET_MS; i++) {
+		char who[48] = "it waits for its GPU";
+
+		m = find_mark(c, i, &device);
+		all &= device && m.waits;
+		if (!m.op || m.waits || quiet * 1e3 < (double)(QUIET_MS + m.patience))
 			continue;
-		if (chunk >= 0)
-			snprintf(where, sizeof where, " in %s of chunk %d, microbatch %d,", phase_name[op->phase], chunk, atomic_load(&p->mb));
-		comm_fail(c, i, op->span, "stalled: %s%s has not ended for %.0f s, and rank %lld waits", opinfo[op->code].name,
-			  where, quiet, (long long)me);
+		if (i != me)
+			snprintf(who, sizeof who, "rank %lld waits", (long long)me);
+		say_stalled(c, i, &m, quiet, who);
 		return;
 	}
+	m = find_mark(c, me, &device);
+	if (all && m.op && quiet * 1e3 > 2 * QUIET_MS)
+		say_stalled(c, me, &m, quiet, "all GPUs wait");
 }
 
 void comm_nap(struct comm *c, const struct nap *n)
@@ -296,6 +347,7 @@ bool comm_watch(struct comm *c, int64_t rank, struct watch *w)
 
 void comm_watch_end(struct comm *c, int64_t rank)
 {
+	comm_device(c, rank, NULL, NULL);
 	atomic_store(&c->pulse[rank].waits, false);
 }
 

@@ -370,6 +370,8 @@ bool run_prog(struct rank *r, const struct prog *p)
 		double start = tracer_now(r);
 
 		r->op = i->op;
+		if (on(r)->begins && !on(r)->begins(r, i))
+			return false;
 		if (!run_epilogue(r, i, &both) || (!both && !run_instr(r, i)))
 			return false;
 		k += both;

@@ -169,12 +169,27 @@ void comm_begin(struct comm *c);           /* a step begins: nobody is done */
 /* A rank begins an instruction, which may take so many ms on top of what all may; op NULL: it does nothing. */
 void comm_pulse(struct comm *c, int64_t rank, const struct op *op, int64_t patience, int chunk, int64_t mb);
 void comm_done(struct comm *c);            /* a rank has ended its step */
+/* A device works through what its rank has put in order, and counts in *at, which the rank's host may read, the marks that it
+ * comes by. mark[n - 1]: what it does from mark n on. */
+struct mark {
+	const struct op *op;
+	bool waits;         /* for other ranks */
+	int more;           /* instructions after that one, without a mark of their own */
+	int64_t patience;   /* ms, of all of these */
+	int chunk;          /* -1: it is in no action */
+	int64_t mb;
+};
+struct marks {
+	VEC(struct mark) v;
+};
+/* From now on the rank waits for its device, which begins at 0; m stays as it is until comm_watch_end. */
+void comm_device(struct comm *c, int64_t rank, const int32_t *at, const struct marks *m);
 void comm_fail(struct comm *c, int64_t rank, struct span at, const char *fmt, ...) PRINTF(4, 5);
 bool comm_failed(struct comm *c);
 const char *comm_error(struct comm *c, struct span *at); /* the first failure, when no thread runs */
 
 /* For a rank that waits by looking again and again. comm_watch: false: the run is broken, perhaps because a rank that
- * does not wait has stood at one instruction for too long, or this wait is too long. */
+ * does not wait, or its device, has stood at one instruction for too long, or this wait is too long. */
 struct watch {
 	double start, last; /* s: of the wait; that something moved */
 	uint64_t seen;

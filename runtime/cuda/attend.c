@@ -138,7 +138,7 @@ bool cuda_arrive(struct key_ring *k)
 {
 	struct gpu *g = gpu_of(k->r);
 
-	return g->dry || (CU(g, cuEventRecord, g->joined, g->comm) && CU(g, cuStreamWaitEvent, g->compute, g->joined, CU_EVENT_WAIT_DEFAULT));
+	return g->dry || (CU(g, cuEventRecord, g->joined, g->comm) && gpu_waits(g, g->joined, g->r->op));
 }
 
 bool cuda_ring_end(struct key_ring *k)

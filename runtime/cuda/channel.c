@@ -120,11 +120,6 @@ static bool follow(struct end *x)
 	return CU(x->g, cuEventRecord, x->ready, x->g->compute) && CU(x->g, cuStreamWaitEvent, x->stream, x->ready, CU_EVENT_WAIT_DEFAULT);
 }
 
-static bool wait_for(struct end *x, CUevent e)
-{
-	return x->g->dry || CU(x->g, cuStreamWaitEvent, x->g->compute, e, CU_EVENT_WAIT_DEFAULT);
-}
-
 static char *buffer(const struct channel *ch, uint64_t message)
 {
 	return ch->at.in + (int64_t)(message % (uint64_t)ch->at.buffers) * ch->at.bytes;
@@ -139,7 +134,7 @@ char *cuda_channel_room(struct channel *ch, const struct letter *l)
 	ch->bytes = l->bytes;
 	if (!ch->at.out)
 		return buffer(ch, x->n);
-	return !x->n || wait_for(x, x->there[0]) ? ch->at.out : NULL;
+	return !x->n || gpu_waits(x->g, x->there[0], NULL) ? ch->at.out : NULL;
 }
 
 void cuda_channel_send(struct channel *ch)
@@ -158,7 +153,7 @@ bool cuda_channel_flush(struct channel *ch)
 	bool any = x->n > 0;
 
 	x->n = 0;
-	return !ch->at.out || !any || wait_for(x, x->there[0]);
+	return !ch->at.out || !any || gpu_waits(x->g, x->there[0], NULL);
 }
 
 /* -- the receiver -- */
@@ -204,7 +199,7 @@ const char *cuda_channel_take(struct channel *ch, const struct letter *l)
 	struct end *x = &ch->end[RECEIVER];
 
 	(void)l;
-	return !ch->at.out || wait_for(x, x->there[x->n % (uint64_t)ch->at.buffers]) ? buffer(ch, x->n) : NULL;
+	return !ch->at.out || gpu_waits(x->g, x->there[x->n % (uint64_t)ch->at.buffers], NULL) ? buffer(ch, x->n) : NULL;
 }
 
 void cuda_channel_done(struct channel *ch)

@@ -57,6 +57,7 @@ struct replay { /* of a step: training, or not */
 	int runs;            /* without it */
 	uint64_t places;     /* gpu.places when it was captured */
 	struct tally *sent;    /* by rt->senders: by a step */
+	struct marks marks;
 	VEC(const struct instr *) reports;
 };
 
@@ -89,10 +90,13 @@ struct gpu {
 		int64_t n, want; /* bytes: there; asked for so far */
 	} slot[MAX_SLOTS];
 	uint64_t places;      /* grows when something moves that a graph may know */
+	bool hung;            /* it has not ended a step that is given up: no call that may wait for it */
 	bool dry;             /* a step is read to see what it needs; nothing is put in order */
 	CUdeviceptr step;     /* struct ptc_step */
 	struct ptc_step *step_host; /* pinned */
 	char *report;         /* pinned, 8 bytes each */
+	int32_t *mark;        /* pinned: the mark that compute has come by */
+	int pace, passed;     /* of the instructions of a step each pace-th gets a mark; so many since the last */
 	bool *mine;           /* reports that this rank has made in the step */
 	VEC(struct upload) uploads;
 	struct replay replay[2];
@@ -193,6 +197,14 @@ void cuda_channel_send(struct channel *ch);
 bool cuda_channel_flush(struct channel *ch);
 const char *cuda_channel_take(struct channel *ch, const struct letter *l);
 void cuda_channel_done(struct channel *ch);
+
+/* -- marks.c: how far compute is -- */
+enum { MOST_MARKS = 64 };  /* of a step, but for those where it waits */
+bool cuda_begins(struct rank *r, const struct instr *i);
+/* compute waits for what other ranks must do too, in the middle of an op, which goes on then. NULL: between ops. */
+bool gpu_waits(struct gpu *g, CUevent e, const struct op *op);
+void marks_begin(struct gpu *g); /* a step is read */
+bool marks_end(struct gpu *g);   /* nothing but waiting comes */
 
 /* -- step.c: a step, and its graph -- */
 void cuda_step(struct rank *r, bool (*run)(struct rank *));

@@ -158,6 +158,10 @@ static bool make_memory(struct gpu *g, size_t bytes, struct diag *d)
 	if (!CU(g, cuMemAllocHost, &p, 8 * (size_t)(rt->reports.n + 1)))
 		return false;
 	g->report = p;
+	if (!CU(g, cuMemAllocHost, &p, sizeof *g->mark))
+		return false;
+	g->mark = p;
+	g->pace = 1;
 	g->mine = NEWN(g->mem, bool, rt->reports.n + 1);
 	if (rt->m->host && !CU(g, cuMemAllocHost, &p, (size_t)rt->m->host))
 		return false;
@@ -252,6 +256,8 @@ static void close_memory(struct gpu *g)
 		lib.cuMemFreeHost(g->step_host);
 	if (g->report)
 		lib.cuMemFreeHost(g->report);
+	if (g->mark)
+		lib.cuMemFreeHost(g->mark);
 	if (r->host)
 		lib.cuMemFreeHost(r->host);
 }
@@ -263,7 +269,7 @@ static void cuda_close(struct rank *r, size_t bytes)
 	(void)bytes;
 	if (!g)
 		return;
-	if (g->ctx && lib.cuCtxSetCurrent(g->ctx) == CUDA_SUCCESS) {
+	if (!g->hung && g->ctx && lib.cuCtxSetCurrent(g->ctx) == CUDA_SUCCESS) {
 		replay_close(g);
 		products_close(g);
 		if (g->lt)
@@ -289,7 +295,7 @@ static void cuda_leave(struct rank *r)
 {
 	struct gpu *g = gpu_of(r);
 
-	if (!gpu_enter(g))
+	if (g->hung || !gpu_enter(g))
 		return;
 	((struct cuda *)r->rt->own)->well = r->rt->here >= 0 && !comm_failed(r->rt->comm);
 	if (comm_failed(r->rt->comm))
@@ -441,6 +447,7 @@ const struct backend cuda_backend = {
 	.enter = cuda_enter,
 	.leave = cuda_leave,
 	.step = cuda_step,
+	.begins = cuda_begins,
 	.kernel = cuda_kernel,
 	.einsum = cuda_einsum,
 	.epilogue = cuda_epilogue,

@@ -142,6 +142,7 @@ static bool wait_for_device(struct gpu *g)
 	double start = seconds_now(), looked = start;
 
 	comm_watch_begin(c, g->r->no, &w);
+	comm_device(c, g->r->no, g->mark, &g->now->marks);
 	for (;;) {
 		CUresult e = lib.cuStreamQuery(g->compute);
 		double t = seconds_now();
@@ -185,9 +186,11 @@ static bool foresee(struct gpu *g, bool (*run)(struct rank *))
 
 	memcpy(sent, r->sent, n * sizeof *sent);
 	g->dry = true;
+	g->passed = 0;
 	bool ok = run(r) && !comm_failed(r->rt->comm);
 
 	g->dry = false;
+	g->pace = g->passed / MOST_MARKS + 1;
 	memcpy(r->sent, sent, n * sizeof *sent);
 	memset(r->turns, 0, sizeof r->turns);
 	return ok && gpu_rooms(g);
@@ -196,7 +199,8 @@ static bool foresee(struct gpu *g, bool (*run)(struct rank *))
 static bool put_in_order(struct gpu *g, bool (*run)(struct rank *))
 {
 	g->now->reports.n = 0;
-	return fork_streams(g) && run(g->r) && !comm_failed(g->r->rt->comm) && join_streams(g);
+	marks_begin(g);
+	return fork_streams(g) && run(g->r) && !comm_failed(g->r->rt->comm) && marks_end(g) && join_streams(g);
 }
 
 static void forget(struct replay *x)
@@ -261,6 +265,19 @@ static bool no_graphs(void)
 	return s && streq(s, "0");
 }
 
+/* Within so many seconds. */
+static bool comes_to_rest(const struct gpu *g, double seconds)
+{
+	double end = seconds_now() + seconds;
+
+	while (lib.cuStreamQuery(g->compute) == CUDA_ERROR_NOT_READY)
+		if (seconds_now() > end)
+			return false;
+		else
+			nanosleep(&(struct timespec){ 0, 10000000 }, NULL);
+	return true;
+}
+
 /* What others of its groups wait for will not come: they need not wait. */
 static void give_up(struct gpu *g)
 {
@@ -275,6 +292,7 @@ static void give_up(struct gpu *g)
 
 		meet_break(meet_of(g), comm_error(g->r->rt->comm, &at));
 	}
+	g->hung = !comes_to_rest(g, 1);
 }
 
 static bool begin_step(struct gpu *g)
@@ -282,6 +300,7 @@ static bool begin_step(struct gpu *g)
 	const struct runtime *rt = g->r->rt;
 
 	*g->step_host = (struct ptc_step){ rt->seed, (uint32_t)rt->step, rt->training };
+	__atomic_store_n(g->mark, 0, __ATOMIC_RELEASE); /* the device is idle */
 	return gpu_enter(g) && CU(g, cuMemcpyHtoDAsync, g->step, g->step_host, sizeof *g->step_host, g->compute);
 }
 

@@ -30,7 +30,7 @@ SOFTGPU_DEVICES=2 SOFTGPU_MEMORY=64K says "too little memory" 3 "no memory for r
 expect "a backend that is none" 1 "$PTC" run "$TMP/two.plan" --backend gpu --steps 1 &&
 	if grep -q "backends are cpu and cuda" "$TMP/err"; then ok "a backend that is none"; else bad "a backend that is none" "$TMP/err"; fi
 
-# Processes meet by torchrun's variables, and exchange what NCCL needs; the software NCCL itself connects threads only.
+# Processes meet by torchrun's variables, and exchange what NCCL needs; the software NCCL connects processes only when it is told to.
 export MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 10000))
 WORLD_SIZE=3 RANK=0 says "too many processes" 3 "the plan is for 2 ranks, and 3 processes were started" "start one for each rank"
 WORLD_SIZE=2 says "a process without a rank" 3 "RANK is not set"

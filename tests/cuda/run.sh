@@ -1,7 +1,7 @@
 #!/bin/sh
 # The CUDA backend on the software GPU: `ptc check --backend cuda` says that the plan on GPUs computes what one rank computes on
 # the processor (each check runs four steps: one read as it is carried out, one captured, two replayed); what is said when
-# libraries are missing. `run.sh PART...` runs some parts: plans, epilogues, errors.
+# libraries are missing, or processes or GPUs are lost. `run.sh PART...` runs some parts: errors, epilogues, processes, plans.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 
@@ -11,6 +11,8 @@ ${MAKE:-make} -s softgpu >"$TMP/log" 2>&1 || {
 }
 export PTC_CUDA_LIBS="$PWD/build/softgpu" SOFTGPU_DEVICES=8 PTC_CACHE="$TMP/cache" SOFTGPU_CACHE="$PWD/build/softgpu/cache"
 mkdir -p -m 700 "$PTC_CACHE"
+# What runs once for a few numbers, on machines that do other things too: not to be optimised, nor shared by threads.
+export SOFTGPU_OPT=0 PTC_THREADS=1
 
 # -- plans --
 
@@ -54,5 +56,6 @@ plans() {
 }
 . tests/cuda/errors.sh
 . tests/cuda/epilogues.sh
+. tests/cuda/processes.sh
 . tests/cuda/plans.sh
 finish
