@@ -108,6 +108,8 @@ static void print_time(struct arena *a, const struct facts *f)
 
 	printf("time        %s a step, predicted%s: compute %s, exposed communication %s", seconds_text(a, t->step),
 	       f->factor == 1 ? "" : arena_printf(a, ", times %.3g as measured", f->factor), seconds_text(a, t->compute), seconds_text(a, t->exposed));
+	if (m->host && m->hw.host > 0)
+		printf(" (copies from and to the host %s)", seconds_text(a, t->copies));
 	if (pipe_axis(m) >= 0)
 		printf(", bubble %.1f %%", 100 * t->bubble);
 	printf("\nspeed       MFU %.1f %%, HFU %.1f %%; %.1f TFLOP/s and %.0f tokens/s a rank\n", 100 * t->mfu, 100 * t->hfu, t->tflops,

@@ -87,6 +87,7 @@ json_t *explain_json(struct session *s, const struct facts *f)
 			       "mfu", t->mfu, "hfu", t->hfu, "tflops_per_gpu", t->tflops, "tokens_per_s_per_gpu", t->tokens,
 			       "cost", "usd_per_step", t->dollars, "usd_per_1e12_tokens", t->per_tokens,
 			       "joules_per_step", joules_of(f)));
+	json_object_set_new(json_object_get(all, "time"), "exposed_copies_s", json_real(t->copies));
 	json_object_set_new(json_object_get(all, "time"), "factor", json_real(f->factor));
 	json_object_set_new(json_object_get(all, "time"), "kinds", kinds_json(f));
 	if (s->opt->tokens > 0) {

@@ -60,6 +60,7 @@ bool calibrate_to(struct session *s, struct facts *f, const char *path)
 	t->step = measured;
 	t->compute *= f->factor;
 	t->exposed *= f->factor;
+	t->copies *= f->factor;
 	t->mfu /= f->factor;
 	t->hfu /= f->factor;
 	t->tflops /= f->factor;

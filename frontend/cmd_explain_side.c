@@ -100,6 +100,7 @@ FIGURE(kind_bytes, f->live[f->fullest].of[(int)k])
 FIGURE(step, f->time.step)
 FIGURE(compute, f->time.compute)
 FIGURE(exposed, f->time.exposed)
+FIGURE(copies, f->time.copies)
 FIGURE(bubble, fabs(f->time.bubble))
 FIGURE(mfu, f->time.mfu)
 FIGURE(hfu, f->time.hfu)
@@ -192,11 +193,22 @@ static void print_memory(struct sides *t)
 	print_words(t, "  fits", fits, 0);
 }
 
+static bool any_copies(const struct sides *t)
+{
+	bool any = false;
+
+	for (int i = 0; i < t->n; i++)
+		any |= t->f[i].time.copies > 0;
+	return any;
+}
+
 static void print_speed(struct sides *t)
 {
 	print_figure(t, "a step", AS_SECONDS, step, 0);
 	print_figure(t, "  compute", AS_SECONDS, compute, 0);
 	print_figure(t, "  exposed comm", AS_SECONDS, exposed, 0);
+	if (any_copies(t))
+		print_figure(t, "    host copies", AS_SECONDS, copies, 0);
 	print_figure(t, "  bubble", AS_PERCENT, bubble, 0);
 	print_figure(t, "MFU", AS_PERCENT, mfu, 0);
 	print_figure(t, "HFU", AS_PERCENT, hfu, 0);

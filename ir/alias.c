@@ -101,28 +101,14 @@ uint32_t alias_of(const struct op *op, uint32_t result)
 }
 
 
-static bool only_sliced(const struct op *read)
-{
-	for (const struct op *op = read->next; op; op = op->next)
-		for (uint32_t i = 0; i < op->nin; i++)
-			if (op->in[i] == read->out[0] &&
-			    (op->code != OP_REPEAT || i < op->at.ncarry + op->at.nwith))
-				return false;
-	return true;
-}
-
 bool reads_in_place(const struct module *m, const struct op *read)
 {
 	const struct buffer *b = find_buffer(m, read->at.buf);
 
-	return b && b->role != B_INPUT && same_layout(read->out[0], b->nd, b->d, b->store.on, b->dt) &&
-	       (!b->host || only_sliced(read));
+	return b && b->role != B_INPUT && same_layout(read->out[0], b->nd, b->d, b->store.on, b->dt);
 }
 
 bool arg_in_row(const struct module *m, const struct op *repeat, uint32_t i)
 {
-	const struct op *read = repeat->in[i]->def;
-	const struct buffer *b = read && read->code == OP_READ ? find_buffer(m, read->at.buf) : NULL;
-
-	return !(b && b->host) && is_row(m, repeat->body->args.at[i], repeat->in[i], repeat->at.dim);
+	return is_row(m, repeat->body->args.at[i], repeat->in[i], repeat->at.dim);
 }

@@ -504,6 +504,8 @@ static bool run_op(struct eval *e, const struct op *op)
 	case OP_RANK:
 		return ev_pick(e, op);
 	case OP_WAIT:
+	case OP_FROM_HOST:
+	case OP_TO_HOST:
 		return ev_wait(e, op);
 	case OP_ACCUMULATE:
 		return accumulate(e, op);

@@ -37,7 +37,9 @@ enum opcode {
 };
 
 enum opclass { C_LEAF, C_MAP, C_REDUCE, C_EINSUM, C_LOOKUP, C_SCATTER, C_PICK, C_VIEW, C_ATTN,
-	       C_REGION, C_STEP, C_COMM };
+	       C_REGION, C_STEP, C_COMM, C_HOST };
+/* What a rank does at a time, one thing on each: ops of compute, collectives, copies from the host, copies to it. */
+enum stream { S_COMPUTE, S_COMM, S_IN, S_OUT, NSTREAM };
 enum linear { L_NO, L_ALL, L_ONE, L_FIRST, L_REST };
 
 struct opinfo {
@@ -215,7 +217,7 @@ struct buffer {
 	const char *owner;   /* of an optimizer state: its param */
 	struct sharding store, compute; /* place; compute differs for params only */
 	int64_t where;       /* places of the pipeline whose stages hold it; 0: all */
-	bool host;           /* it lies in host memory: read copies it to the device, write back */
+	bool host;           /* it lies in host memory: from_host and to_host copy it */
 	struct span at;
 	int64_t off;         /* in the arena, or in the host's part */
 };
@@ -442,6 +444,11 @@ uint32_t attn_ring(const struct op *op);
 uint32_t attn_apart(const struct op *op);
 bool results_fit(enum opcode code, uint32_t nin, uint32_t nout);
 bool comm_sends(enum opcode code); /* a collective that sends something */
+enum stream op_stream(enum opcode code);
+static inline bool may_fly(enum opcode code) { return op_stream(code) != S_COMPUTE; } /* {async} or {ahead} of others */
+static inline bool is_async(const struct op *op) { return HAS(op, async) && op->at.async; }
+/* The buffer in host memory that v is a read of, or a row of one, so that only a copy may touch it; NULL: another value. */
+const struct buffer *host_buffer(const struct module *m, const struct value *v);
 bool is_bucket(enum opcode code); /* may have many operands, and has a result for each: a collective or a wait */
 bool op_same_attrs(const struct op *a, const struct op *b);
 /* All dims of the op's loops: operands and results, a lookup's table dims included. */

@@ -14,7 +14,7 @@ static const char *source_of(const struct value *v)
 			v = (int64_t)v->no < loop->at.ncarry ? NULL : loop->in[v->no];
 		else if (op && op->code == OP_READ)
 			return op->at.buf;
-		else if (op && op->nin == 1 && (opinfo[op->code].class == C_VIEW || opinfo[op->code].class == C_COMM || op->code == OP_WAIT || op->code == OP_KERNEL))
+		else if (op && op->nin == 1 && (opinfo[op->code].class == C_VIEW || opinfo[op->code].class == C_COMM || opinfo[op->code].class == C_HOST || op->code == OP_WAIT || op->code == OP_KERNEL))
 			v = op->in[0];
 		else
 			return NULL;
@@ -63,9 +63,9 @@ static const char *name_of(const struct op *op)
 
 	for (uint32_t i = 0; i < op->nout && !name; i++)
 		name = op->out[i]->name;
-	for (uint32_t i = 0; i < op->nin && !name && comm_sends(op->code); i++)
+	for (uint32_t i = 0; i < op->nin && !name && may_fly(op->code); i++)
 		name = op->in[i]->name;
-	for (uint32_t i = 0; i < op->nin && !name && comm_sends(op->code); i++)
+	for (uint32_t i = 0; i < op->nin && !name && may_fly(op->code); i++)
 		name = source_of(op->in[i]);
 	return name;
 }
@@ -77,7 +77,7 @@ static const char *in_words(struct arena *mem, const char *name)
 
 const char *op_label_text(struct arena *mem, const struct module *m, const struct op *op)
 {
-	const char *name = name_of(op), *what = op->code == OP_REPEAT ? "rows for" : opinfo[op->code].name, *with = NULL;
+	const char *name = name_of(op), *what = opinfo[op->code].name, *with = NULL;
 
 	if (name)
 		return arena_printf(mem, "%s %s", what, in_words(mem, name));

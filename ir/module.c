@@ -686,6 +686,23 @@ bool comm_sends(enum opcode code)
 	return opinfo[code].class == C_COMM && code != OP_SHARD && code != OP_TO_PARTIAL && code != OP_WAIT;
 }
 
+enum stream op_stream(enum opcode code)
+{
+	return code == OP_FROM_HOST ? S_IN : code == OP_TO_HOST ? S_OUT : comm_sends(code) ? S_COMM : S_COMPUTE;
+}
+
+const struct buffer *host_buffer(const struct module *m, const struct value *v)
+{
+	const struct buffer *b = NULL;
+
+	while (!v->def && v->home->owner && v->home->owner->code == OP_REPEAT && (int64_t)v->no >= v->home->owner->at.ncarry)
+		v = v->home->owner->in[v->no];
+	if (v->def && v->def->code == OP_READ)
+		b = find_buffer(m, v->def->at.buf);
+	/* a read that lays it out otherwise is a copy by itself */
+	return b && b->host && b->role != B_INPUT && same_layout(v, b->nd, b->d, b->store.on, b->dt) ? b : NULL;
+}
+
 bool is_bucket(enum opcode code)
 {
 	return opinfo[code].class == C_COMM && opinfo[code].most > 1;

@@ -12,7 +12,7 @@
  * broadcasts. Order of dims is order in memory, nothing else.
  */
 /* -- leaves: no tensor operands; made again wherever they are read, in any sharding -- */
-OP(READ,      "read",      0, 0, 1, LEAF, NO,   "the buffer {buf}: input, param, state or optimizer state; of one in host memory a copy")
+OP(READ,      "read",      0, 0, 1, LEAF, NO,   "the buffer {buf}: input, param, state or optimizer state")
 OP(CONST,     "const",     0, 0, 1, LEAF, NO,   "{value} everywhere")
 OP(INDEX,     "index",     0, 0, 1, LEAF, NO,   "r[i] = i, along {dim}")
 OP(ITER,      "iter",      0, 0, 1, LEAF, NO,   "which iteration of the enclosing repeat over {dim} this is")
@@ -94,10 +94,13 @@ OP(REPORT,    "report",    1, 1, 0, STEP, NO,   "the scalar a is shown as {key}"
 OP(MINIMIZE,  "minimize",  2, 8, 0, STEP, NO,   "train {buf} by {opt} in norm group {group}; operands: loss, then the options (see optimizer.c)")
 OP(TRAIN,     "train",     2, 8, 0, STEP, NO,   "the same with the gradient in place of the loss")
 /* -- collectives and their free twins, over {axes} -- */
-OP(ALL_GATHER,"all_gather",1, MAX_BUCKET, 1, COMM, FIRST, "the last axis of {dim}'s list leaves it. A bucket has many operands and as many results, and no {dim}: see comm_dim. {async}: it only starts, and its one reader is a wait; so may any of these four. {ahead}, of slices in a loop: that of the next iteration may start as soon as this one is there, so there are two places for the result, used in turn")
+OP(ALL_GATHER,"all_gather",1, MAX_BUCKET, 1, COMM, FIRST, "the last axis of {dim}'s list leaves it. A bucket has many operands and as many results, and no {dim}: see comm_dim. {async}: it only starts, and its one reader is a wait; so may any of these four, and the copies below. {ahead}, of slices in a loop: that of the next iteration may start as soon as this one is there, so there are two places for the result, used in turn")
 OP(REDUCE_SCATTER,"reduce_scatter",1, MAX_BUCKET, 1, COMM, NO, "a pending sum over the axis becomes the last axis of {dim}; a bucket as in all_gather")
 OP(ALL_REDUCE,"all_reduce",1, MAX_BUCKET, 1, COMM, NO,    "pending axes are resolved, all as one group; {max}: by maximum; a bucket as in all_gather")
 OP(ALL_TO_ALL,"all_to_all",1, 1, 1, COMM, FIRST, "the last axis of {dim} becomes the last of {to}")
-OP(WAIT,      "wait",      1, MAX_BUCKET, 1, COMM, FIRST, "the results of one collective with {async}, all of them in their order; until then nobody reads them, and the operands stay as they are")
+OP(WAIT,      "wait",      1, MAX_BUCKET, 1, COMM, FIRST, "the results of one op with {async}, all of them in their order; until then nobody reads them, and the operands stay as they are")
 OP(SHARD,     "shard",     1, 1, 1, COMM, FIRST, "the axis becomes the last of {dim}: each rank keeps its part, nothing is sent")
 OP(TO_PARTIAL,"to_partial",1, 1, 1, COMM, FIRST, "a whole value becomes a pending one: zero (-inf for {max}) where the coordinate on the axes is not 0")
+/* -- copies between the memories of host and device -- */
+OP(FROM_HOST, "from_host", 1, 1, 1, HOST, NO,   "a, a buffer in host memory or a row of one, on the device. {async} and {ahead} as in all_gather")
+OP(TO_HOST,   "to_host",   1, 1, 1, HOST, NO,   "a, in the buffer in host memory that it is written to; {async}: the write comes behind the wait")

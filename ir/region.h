@@ -72,8 +72,7 @@ bool same_place(const struct value *a, const struct value *b);
  * another, each result in the operand of its number. */
 bool is_alias(const struct module *m, const struct op *op);
 uint32_t alias_of(const struct op *op, uint32_t result); /* which operand, if it does */
-/* Does the result of a read lie in its buffer? One in host memory is copied when it is read, unless only loops
- * slice it: these copy row by row. */
+/* Does the result of a read lie in its buffer, on the device or the host? */
 bool reads_in_place(const struct module *m, const struct op *read);
 /* Does sliced argument i of a repeat lie in its row of the operand? */
 bool arg_in_row(const struct module *m, const struct op *repeat, uint32_t i);

@@ -3,39 +3,34 @@
 
 #include "ir/region.h"
 
-static const struct buffer *in_host(const struct module *m, const struct op *op)
+/* A read of an input is a copy from its batch; one of another buffer, or a write, may be one that changes the layout. */
+static bool is_copy(const struct module *m, const struct op *op)
 {
-	bool uses = op && (op->code == OP_READ || op->code == OP_WRITE);
-	const struct buffer *b = uses ? find_buffer(m, op->at.buf) : NULL;
+	const struct buffer *b = find_buffer(m, op->at.buf);
+	const struct op *from = op->nin ? op->in[0]->def : NULL;
 
-	return b && b->host ? b : NULL;
-}
-
-/* Does an iteration copy rows from host memory? */
-static bool copies_rows(const struct module *m, const struct op *repeat)
-{
-	for (uint32_t i = (uint32_t)(repeat->at.ncarry + repeat->at.nwith); i < repeat->nin; i++)
-		if (in_host(m, repeat->in[i]->def) && repeat->body->args.at[i]->off >= 0)
-			return true;
-	return false;
+	if (op->code == OP_READ)
+		return b && (b->role == B_INPUT || (b->host && op->out[0]->off >= 0));
+	if (from && from->code == OP_WAIT)
+		from = from->in[0]->def;
+	return b && b->host && !(from && from->code == OP_TO_HOST);
 }
 
 int trace_stream(const struct module *m, const struct op *op)
 {
-	const struct buffer *b = op->code == OP_READ ? find_buffer(m, op->at.buf) : NULL;
-
 	switch (op->code) {
 	case OP_KERNEL:
 	case OP_EINSUM:
 	case OP_ATTENTION:
 	case OP_ATTENTION_GRAD:
 		return TRACE_COMPUTE;
-	case OP_REPEAT:
-		return copies_rows(m, op) ? TRACE_COPY : -1;
+	case OP_FROM_HOST:
+		return TRACE_IN;
+	case OP_TO_HOST:
+		return TRACE_OUT;
 	case OP_READ:
-		return b && (b->role == B_INPUT || (b->host && op->out[0]->off >= 0)) ? TRACE_COPY : -1;
 	case OP_WRITE:
-		return in_host(m, op) ? TRACE_COPY : -1;
+		return is_copy(m, op) ? TRACE_COPY : -1;
 	default:
 		return comm_sends(op->code) ? TRACE_COMM : -1;
 	}
@@ -99,7 +94,7 @@ static void next(struct writer *w)
 
 static void name_threads(struct writer *w, int stages)
 {
-	static const char *const thread[NTRACE] = { "actions", "compute", "comm", "copy" };
+	static const char *const thread[NTRACE] = { "actions", "compute", "comm", "copy", "from host", "to host" };
 
 	for (int d = 0; d < stages; d++) {
 		next(w);

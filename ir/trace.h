@@ -6,10 +6,10 @@
 #define PTC_TRACE_H
 #include "ir/ir.h"
 
-enum trace_stream { TRACE_ACTIONS, TRACE_COMPUTE, TRACE_COMM, TRACE_COPY, NTRACE };
+enum trace_stream { TRACE_ACTIONS, TRACE_COMPUTE, TRACE_COMM, TRACE_COPY, TRACE_IN, TRACE_OUT, NTRACE };
 
 enum trace_what {
-	TRACE_OP,      /* an op, or what a repeat copies from host memory for an iteration */
+	TRACE_OP,
 	TRACE_ACTION,  /* of the schedule; prologue, epilogue */
 	TRACE_SEND, TRACE_RECEIVE /* the message that follows, or comes before, an action */
 };
@@ -34,7 +34,7 @@ struct trace {
 	struct trace_list *stage;
 };
 
-/* The stream of an op that is shown; -1: none. What it copies is a batch or lies in host memory. */
+/* The stream of an op that is shown; -1: none. A copy that is not on a stream of its own is of a batch, mostly. */
 int trace_stream(const struct module *m, const struct op *op);
 /* -- label.c: "einsum logits", "einsum with layers.mlp.wu", "all_gather wte", "kernel gpt.pdsl:12" -- */
 const char *op_label_text(struct arena *mem, const struct module *m, const struct op *op);

@@ -141,13 +141,13 @@ static bool check_value(struct verifier *v, const struct value *x, const struct 
 	return true;
 }
 
-/* The result of a collective that only starts. */
+/* The result of an op that only starts. */
 static bool in_flight(const struct value *x)
 {
-	return x->def && HAS(x->def, async) && x->def->at.async;
+	return x->def && is_async(x->def);
 }
 
-/* A wait reads all results of one collective, which nothing else waits for. */
+/* A wait reads all results of one op, which nothing else waits for. */
 static bool check_wait(struct verifier *v, const struct op *op)
 {
 	const struct op *start = op->in[0]->def;
@@ -156,7 +156,7 @@ static bool check_wait(struct verifier *v, const struct op *op)
 		if (!in_flight(op->in[i]))
 			return ver_fail(v, op, "%%%u is not in flight", op->in[i]->id);
 		if (op->in[i]->def != start || op->in[i]->no != i || op->nin != start->nout)
-			return ver_fail(v, op, "it waits for other than all results of one collective");
+			return ver_fail(v, op, "it waits for other than all results of one op");
 		if (v->waited[op->in[i]->id])
 			return ver_fail(v, op, "%%%u is waited for twice", op->in[i]->id);
 		v->waited[op->in[i]->id] = true;
@@ -164,19 +164,42 @@ static bool check_wait(struct verifier *v, const struct op *op)
 	return true;
 }
 
-/* What is gathered ahead is there before the loop, and is gone when the next but one starts. */
+/* What is there before the loop, and is gone when the next but one iteration starts. */
 static bool check_ahead(struct verifier *v, const struct op *op, const struct block *block)
 {
 	const struct op *loop = block->owner;
 
-	if (op->code != OP_ALL_GATHER || HAS(op, async) || !loop || loop->code != OP_REPEAT)
-		return ver_fail(v, op, "only a gather in a loop can be {ahead}");
+	if ((op->code != OP_ALL_GATHER && op->code != OP_FROM_HOST) || HAS(op, async) || !loop || loop->code != OP_REPEAT)
+		return ver_fail(v, op, "only a gather, or a copy from the host, in a loop can be {ahead}");
 	for (uint32_t i = 0; i < op->nin; i++)
 		if (op->in[i]->def || op->in[i]->no < loop->at.ncarry + loop->at.nwith)
-			return ver_fail(v, op, "%%%u is no slice, it can't be gathered ahead", op->in[i]->id);
+			return ver_fail(v, op, "%%%u is no slice, it can't be had ahead", op->in[i]->id);
 	for (uint32_t k = 0; k < block->yields.n; k++)
 		if (block->yields.at[k]->def == op)
-			return ver_fail(v, op, "what is gathered ahead does not outlive its iteration");
+			return ver_fail(v, op, "what is had ahead does not outlive its iteration");
+	return true;
+}
+
+/* What is copied from the host lies there; what is copied to it is written to a buffer there, and nothing else reads it. */
+static bool check_host(struct verifier *v, const struct op *op)
+{
+	const struct value *x = op->out[0];
+
+	if (op->code == OP_FROM_HOST)
+		return host_buffer(v->m, op->in[0]) || ver_fail(v, op, "%%%u does not lie in host memory", op->in[0]->id);
+	if (op->home->owner)
+		return ver_fail(v, op, "a loop writes no buffer");
+	for (const struct op *o = op->next; o; o = o->next)
+		for (uint32_t i = 0; i < o->nin; i++) {
+			const struct buffer *b = o->code == OP_WRITE ? find_buffer(v->m, o->at.buf) : NULL;
+
+			if (o->in[i] != x)
+				continue;
+			if (o->code == OP_WAIT)
+				x = o->out[i];
+			else if (!b || !b->host)
+				return ver_fail(v, op, "it is read by other than the write of a buffer in host memory");
+		}
 	return true;
 }
 
@@ -239,14 +262,14 @@ static bool check_place(struct verifier *v, const struct op *op, bool in_kernel)
 {
 	enum opclass c = opinfo[op->code].class;
 
-	if (in_kernel && (c == C_REGION || c == C_STEP || c == C_COMM))
+	if (in_kernel && (c == C_REGION || c == C_STEP || c == C_COMM || c == C_HOST))
 		return ver_fail(v, op, "it stands in a kernel");
 	if (v->m->form == PLANNED && !in_kernel &&
 	    (c == C_MAP || c == C_REDUCE || c == C_LOOKUP || c == C_SCATTER || c == C_PICK))
 		return ver_fail(v, op, "it stands outside of a kernel in a plan");
 	if (v->m->form >= PARTITIONED && (op->code == OP_MINIMIZE || op->code == OP_TRAIN))
 		return ver_fail(v, op, "the optimizer has not run");
-	if (v->m->form < PARTITIONED && c == C_COMM && op->code != OP_TO_PARTIAL)
+	if (v->m->form < PARTITIONED && (c == C_COMM || c == C_HOST) && op->code != OP_TO_PARTIAL)
 		return ver_fail(v, op, "a collective before partition");
 	return true;
 }
@@ -264,8 +287,9 @@ static bool check_op(struct verifier *v, const struct op *op, const struct block
 		ok = check_value(v, op->out[i], op, i, block) && ok;
 	if (op->body)
 		ok = check_block(v, op->body) && ok;
-	if (HAS(op, async) && !comm_sends(op->code))
-		ok = ver_fail(v, op, "it is no collective, it can't be {async}");
+	if (HAS(op, async) && !may_fly(op->code))
+		ok = ver_fail(v, op, "it is no collective and no copy, it can't be {async}");
+	ok = ok && (opinfo[op->code].class != C_HOST || check_host(v, op));
 	ok = ok && (op->code != OP_WAIT || check_wait(v, op));
 	ok = ok && (!HAS(op, ahead) || check_ahead(v, op, block));
 	ok = ok && check_half(v, op) && ver_op_dims(v, op);

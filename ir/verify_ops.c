@@ -627,6 +627,8 @@ bool ver_op_dims(struct verifier *v, const struct op *op)
 		return check_step(v, op);
 	case C_COMM:
 		return check_comm(v, op);
+	case C_HOST:
+		return check_same(v, op, op->in[0], op->out[0]);
 	}
 	return true;
 }

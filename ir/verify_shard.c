@@ -429,6 +429,8 @@ bool ver_op_shards(struct verifier *v, const struct op *op)
 	case OP_KERNEL:
 		return check_kernel(v, op);
 	case OP_WAIT:
+	case OP_FROM_HOST:
+	case OP_TO_HOST:
 		return check_wait(v, op);
 	default:
 		return opinfo[op->code].class == C_COMM ? check_comm(v, op) : check_work(v, op);

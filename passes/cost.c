@@ -218,6 +218,8 @@ double op_seconds(const struct module *m, const struct op *op)
 	}
 	if (op->code == OP_WAIT)
 		return 0;
+	if (opinfo[op->code].class == C_HOST)
+		return host_seconds(m, op);
 	if (comm_sends(op->code))
 		return comm_seconds(m, comm_axes(op), comm_bytes(m, op));
 	double compute = op_compute_seconds(m, op);
@@ -310,49 +312,53 @@ double op_times(const struct module *m, const struct op *op)
 
 /* -- host memory -- */
 
-static const struct buffer *on_host(const struct module *m, const struct op *op)
+/* Bytes that op copies between the memories of host and device: a copy, or a read or write that is one since it changes
+ * the layout. */
+static double copied_bytes(const struct module *m, const struct op *op)
 {
-	bool uses = op && (op->code == OP_READ || op->code == OP_WRITE);
+	bool uses = op->code == OP_READ || op->code == OP_WRITE;
 	const struct buffer *b = uses ? find_buffer(m, op->at.buf) : NULL;
 
-	return b && b->host && b->role != B_INPUT ? b : NULL;
+	if (opinfo[op->code].class == C_HOST)
+		return (double)local_bytes(m, op->in[0]);
+	if (!b || !b->host || b->role == B_INPUT)
+		return 0;
+	if (op->code == OP_READ)
+		return reads_in_place(m, op) ? 0 : (double)local_bytes(m, op->out[0]);
+	const struct op *from = op->in[0]->def;
+
+	if (from && from->code == OP_WAIT)
+		from = from->in[0]->def;
+	return from && from->code == OP_TO_HOST ? 0 : (double)local_bytes(m, op->in[0]);
+}
+
+static void add_traffic(const struct module *m, const struct block *block, struct host_traffic *x)
+{
+	for (const struct op *op = block->first; op; op = op->next) {
+		double bytes = op_times(m, op) * copied_bytes(m, op);
+
+		if (op->code == OP_REPEAT)
+			add_traffic(m, op->body, x);
+		else if (op->code == OP_WRITE || op->code == OP_TO_HOST)
+			x->out += bytes;
+		else
+			x->in += bytes;
+	}
 }
 
 struct host_traffic host_traffic(const struct module *m)
 {
 	struct host_traffic x = { 0, 0 };
 
-	for (const struct op *op = m->top.first; op; op = op->next) {
-		double times = op_times(m, op);
-
-		if (on_host(m, op) && op->code == OP_WRITE)
-			x.out += times * (double)local_bytes(m, op->in[0]);
-		if (on_host(m, op) && op->code == OP_READ && !reads_in_place(m, op))
-			x.in += times * (double)local_bytes(m, op->out[0]);
-		for (uint32_t i = 0; op->code == OP_REPEAT && i < op->nin; i++)
-			if (on_host(m, op->in[i]->def) && reads_in_place(m, op->in[i]->def))
-				x.in += times * (double)local_bytes(m, op->in[i]);
-	}
+	add_traffic(m, &m->top, &x);
 	return x;
-}
-
-static double copy_seconds(const struct module *m, double bytes)
-{
-	return m->hw.host > 0 && bytes > 0 ? m->hw.host_latency + bytes / m->hw.host : 0;
 }
 
 double host_seconds(const struct module *m, const struct op *op)
 {
-	double seconds = 0;
+	double bytes = m->hw.host > 0 ? copied_bytes(m, op) : 0;
 
-	if (on_host(m, op) && op->code == OP_WRITE)
-		return copy_seconds(m, (double)local_bytes(m, op->in[0]));
-	if (on_host(m, op))
-		return reads_in_place(m, op) ? 0 : copy_seconds(m, (double)local_bytes(m, op->out[0]));
-	for (uint32_t i = 0; op->code == OP_REPEAT && i < op->nin; i++)
-		if (on_host(m, op->in[i]->def) && reads_in_place(m, op->in[i]->def))
-			seconds += copy_seconds(m, (double)local_bytes(m, op->body->args.at[i]));
-	return seconds;
+	return bytes > 0 ? m->hw.host_latency + bytes / m->hw.host : 0;
 }
 
 /* -- the table of collectives -- */

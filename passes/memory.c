@@ -6,14 +6,14 @@
  * lies. Offsets in repeat bodies are relative to the region too. off = -1 is a value that lives in another's
  * storage:
  *
- *   read                     the buffer, when the layouts are the same and it lies on the device
+ *   read                     the buffer, when the layouts are the same; of one in host memory there
  *   rename, split, merge     the operand (also accumulate, when there is one microbatch; and wait)
  *   repeat over the first    the operand of its number: a row of a stack that lacks these iterations, or shares it
- *   args of a repeat body    carry: the repeat's result; with: the operand; over: row i of it, if on the device
+ *   args of a repeat body    carry: the repeat's result; with: the operand; over: row i of it
  *   any other result         where it is sent: `accumulate` (an einsum that adds), a carried yield,
- *                            row i of a stacked yield, or the buffer of its `write`
+ *                            row i of a stacked yield, or the buffer of its `write` (in host memory only `to_host`)
  *
- * What is gathered {ahead} has two places, one behind the other, for as long as its loop runs.
+ * What is had {ahead} has two places, one behind the other, for as long as its loop runs.
  * runtime/place.c resolves the same rules. A yield that does not lie in its row is copied to it
  * as soon as it is known; a carried yield that does not lie in its place is copied at the end of
  * the iteration; everything else that has an offset and could not be an alias is a copy.
@@ -141,7 +141,7 @@ static void body_reads(struct planner *p, const struct block *body, int64_t pos)
 	}
 }
 
-/* What a collective reads stays as it is until the wait. */
+/* What has started reads its operands until the wait. */
 static void land(struct op *wait, int64_t pos)
 {
 	struct op *start = wait->in[0]->def;
@@ -442,7 +442,7 @@ static void direct_write(struct planner *p, struct op *op)
 	struct value *x = made_as(op->in[0]);
 	struct buffer *b = i >= 0 ? p->m->bufs.at[i] : NULL;
 
-	if (!b || b->host || op->home->owner || !makes_storage(p->m, x) || home_of(x)->direct || x->def->code == OP_REPEAT ||
+	if (!b || b->host != (x->def->code == OP_TO_HOST) || op->home->owner || !makes_storage(p->m, x) || home_of(x)->direct || x->def->code == OP_REPEAT ||
 	    !once_a_step(p->m, x->def) || !same_layout(x, b->nd, b->d, b->store.on, b->dt) ||
 	    writes_of(op->home, b->name) != 1 || !held_where_made(p->m, x->def, b))
 		return;
@@ -485,6 +485,15 @@ static bool check_writes(struct planner *p, const struct block *top)
 		if (i >= 0 && p->bufs[i]->last > op->mark)
 			return diag_error(p->d, op->span, "'%s' is written before its old value is last read", op->at.buf);
 	}
+	return true;
+}
+
+/* A copy to the host has no other place than the buffer. */
+static bool check_copies(struct planner *p, const struct block *top)
+{
+	for (const struct op *op = top->first; op; op = op->next)
+		if (op->code == OP_TO_HOST && !home_of(op->out[0])->direct)
+			return diag_error(p->d, op->span, "a copy to the host can't be made in the buffer that it is written to");
 	return true;
 }
 
@@ -823,6 +832,8 @@ static bool plan_block(struct planner *p, struct block *block, int64_t *bytes)
 		if (op->code == OP_WRITE)
 			direct_write(p, op);
 	}
+	if (!check_copies(p, block))
+		return false;
 	for (struct op *op = block->first; op; op = op->next)
 		inherit_operand(p, op);
 	if (!plan_bodies(p, block))

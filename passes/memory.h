@@ -25,7 +25,7 @@ struct home {
 	struct buffer *buf; /* the storage of a buffer */
 	int64_t def, last;  /* positions */
 	int64_t read;       /* last, but for what is in flight */
-	int64_t flight;     /* last wait for a collective that reads it */
+	int64_t flight;     /* last wait for what started and reads it */
 	int flights;        /* how many of them there are */
 	int carry;          /* -1, or which carried arg this is */
 	bool direct;        /* root lives where it is sent */

@@ -1,13 +1,18 @@
-/* passes/overlap.c - collectives that compute can hide are started early and waited for late.
+/* passes/overlap.c - collectives, and copies from and to the host, that other work can hide are started early and waited for late.
  *
- * Requires form PARTITIONED, after collectives. Such a collective gets {async}: it only starts, and its
+ * Requires form PARTITIONED, after collectives and offload. Such an op gets {async}: it only starts, and its
  * results are in flight until a `wait`, behind which all readers stand. Ranks run one program, so they start
  * what they share in one order. Between start and wait the operands and the results take memory, so
- * the two are no further apart than ENOUGH times what the collective takes: a gather starts as late as that
+ * the two of a collective are no further apart than ENOUGH times what it takes: a gather starts as late as that
  * allows, a reduction is waited for as soon. No loop lies between them.
  *
- * A gather of slices of buffers in a loop for which there is too little before its first reader gets
- * {ahead}: that of the next iteration starts when this one is there. */
+ * Copies share one link each way, and in an update of the optimizer they take longer than all that could hide them: what
+ * keeps the link at work is that the next are always under way. So their distance is one of bytes: those that are under way
+ * at once are no more than what the one op that wants most has copied. Of params of one size, that is one ahead.
+ *
+ * A gather of slices of buffers in a loop for which there is too little before its first reader, or a copy of them from
+ * the host, gets {ahead}: that of the next iteration starts when this one is there. */
+#include "ir/epilogue.h"
 #include "passes/passes.h"
 
 static const double ENOUGH = 2;
@@ -22,6 +27,9 @@ struct overlap {
 	int64_t n;
 	struct op **at;            /* by position */
 	double *before;            /* seconds of compute before a position */
+	double *cover[NSTREAM];    /* of what hides copies of this stream: compute, and whatever is on other streams */
+	double seconds[NSTREAM];   /* of all ops of the block on it */
+	int64_t most[NSTREAM];     /* bytes that one op has copied in, or gives to be copied out */
 	int64_t *low, *high;       /* by position: where its section or the loop before it ends, the next begins */
 	ops *slot[NSLOT];          /* what is put before the op at a position */
 };
@@ -40,6 +48,16 @@ static bool together(const struct op *a, const struct op *b)
 	return a->phase == b->phase && a->at.where == b->at.where && a->at.late == b->at.late && a->code != OP_REPEAT && b->code != OP_REPEAT;
 }
 
+static bool is_copy(const struct op *op)
+{
+	return opinfo[op->code].class == C_HOST;
+}
+
+static int64_t copied(const struct overlap *o, const struct op *op)
+{
+	return local_bytes(o->m, op->in[0]);
+}
+
 /* -- positions: op.mark; value.mark is that of its first reader, writes apart -- */
 
 static void survey(struct overlap *o)
@@ -53,6 +71,10 @@ static void survey(struct overlap *o)
 			edge = n;
 		o->low[n] = edge;
 		o->before[n + 1] = o->before[n] + compute(o->m, op);
+		o->seconds[op_stream(op->code)] += may_fly(op->code) ? op_seconds(o->m, op) : 0;
+		for (int s = S_IN; s <= S_OUT; s++)
+			o->cover[s][n + 1] = o->cover[s][n] + compute(o->m, op) +
+					     (may_fly(op->code) && (int)op_stream(op->code) != s ? op_seconds(o->m, op) : 0);
 		for (uint32_t i = 0; i < op->nout; i++)
 			op->out[i]->mark = o->n;
 	}
@@ -73,7 +95,7 @@ static void put(struct overlap *o, int what, int64_t place, struct op *op)
 	PUSH(o->m->mem, &o->slot[what][place], op);
 }
 
-/* -- one collective -- */
+/* -- one collective, or copy -- */
 
 struct flight {
 	int64_t start, wait;
@@ -87,7 +109,7 @@ static struct flight furthest(const struct overlap *o, const struct op *op)
 	for (uint32_t i = 0; i < op->nin; i++) {
 		const struct op *def = op->in[i]->def;
 
-		if (def && comm_sends(def->code))
+		if ((def && may_fly(def->code)) || op->code == OP_TO_HOST) /* that stands behind the last read of the old value */
 			f.start = op->mark;
 		else if (def && def->mark >= f.start)
 			f.start = def->mark + 1;
@@ -147,15 +169,24 @@ static bool is_stored(const struct module *m, const struct op *loop, const struc
 	return b && b->role != B_INPUT && !b->host && same_layout(read->out[0], b->nd, b->d, b->store.on, b->dt);
 }
 
+/* Does op read nothing but such rows? */
+static bool reads_rows(const struct overlap *o, const struct op *op)
+{
+	const struct op *loop = o->block->owner;
+
+	for (uint32_t i = 0; i < op->nin; i++)
+		if (op->code == OP_FROM_HOST ? op->in[i]->def || op->in[i]->no < loop->at.ncarry + loop->at.nwith :
+					       !is_stored(o->m, loop, op->in[i]))
+			return false;
+	return true;
+}
+
 static bool may_be_ahead(const struct overlap *o, const struct op *op)
 {
 	const struct block *body = o->block;
 
-	if (op->code != OP_ALL_GATHER || !body->owner || body->owner->code != OP_REPEAT)
+	if ((op->code != OP_ALL_GATHER && op->code != OP_FROM_HOST) || !body->owner || body->owner->code != OP_REPEAT || !reads_rows(o, op))
 		return false;
-	for (uint32_t i = 0; i < op->nin; i++)
-		if (!is_stored(o->m, body->owner, op->in[i]))
-			return false;
 	for (uint32_t k = 0; k < body->yields.n; k++)
 		if (body->yields.at[k]->def == op)
 			return false;
@@ -178,8 +209,94 @@ static bool gather_ahead(const struct overlap *o, struct op *op, double seconds,
 	return true;
 }
 
+/* -- copies -- */
+
+/* Neighbours that one op wants, or that stand behind one that made them, go together. */
+static void find_most(struct overlap *o)
+{
+	int64_t sum[NSTREAM] = { 0 }, with[NSTREAM] = { -1, -1, -1, -1 };
+
+	for (int64_t p = 0; p < o->n; p++) {
+		struct op *op = o->at[p];
+		enum stream s = op_stream(op->code);
+		const struct op *def = is_copy(op) ? op->in[0]->def : NULL;
+		int64_t at = s == S_IN ? furthest(o, op).wait : def ? def->mark : -1;
+
+		if (!is_copy(op))
+			continue;
+		sum[s] = (at == with[s] ? sum[s] : 0) + copied(o, op);
+		with[s] = at;
+		o->most[s] = sum[s] > o->most[s] ? sum[s] : o->most[s];
+	}
+}
+
+/* As early as those before it that are still under way leave room, and not before they start: they are wanted sooner. */
+static void start_early(const struct overlap *o, const struct op *op, struct flight *f)
+{
+	int64_t under_way = copied(o, op);
+
+	for (const struct op *b = op->prev; b && b->mark >= o->low[op->mark]; b = b->prev) {
+		const struct flight *x = b->aux;
+
+		if (op_stream(b->code) != S_IN || HAS(b, ahead))
+			continue;
+		if (f->start < x->start)
+			f->start = x->start;
+		under_way += copied(o, b);
+		if (under_way > o->most[S_IN] && f->start < x->wait)
+			f->start = x->wait;
+	}
+}
+
+/* Until one is to start for which there is no room, or no longer than the section. */
+static void wait_late(const struct overlap *o, const struct op *op, struct flight *f)
+{
+	int64_t under_way = copied(o, op);
+
+	for (const struct op *b = op->next; b && b->mark < f->wait; b = b->next) {
+		if (op_stream(b->code) != S_OUT)
+			continue;
+		under_way += copied(o, b);
+		if (under_way > o->most[S_OUT])
+			f->wait = b->mark;
+	}
+}
+
+static void consider_copy(struct overlap *o, struct op *op)
+{
+	enum stream s = op_stream(op->code);
+	struct flight *f = NEW(o->m->mem, struct flight);
+	struct epilogue e;
+
+	*f = furthest(o, op);
+	if (f->wait < o->n && epilogue_pair(o->at[f->wait], &e)) /* nothing stands between the two */
+		f->wait--;
+	op->aux = f;
+	if (s == S_IN)
+		start_early(o, op, f);
+	else
+		wait_late(o, op, f);
+	double hidden = o->cover[s][f->wait] - o->cover[s][f->start];
+
+	/* What an iteration has before the first reader must do for all of its copies. */
+	if (may_be_ahead(o, op) && o->before[o->n] > 0 && (hidden <= 0 || hidden < o->seconds[s])) {
+		SET(op, ahead, 1);
+		hidden = 0;
+	}
+	put(o, STARTS, hidden > 0 ? f->start : op->mark, op);
+	if (hidden > 0)
+		launch(o, op, f->wait);
+	else
+		f->start = f->wait = op->mark; /* it is not under way when others are */
+}
+
 static void consider(struct overlap *o, struct op *op)
 {
+	if (is_copy(op)) {
+		consider_copy(o, op);
+		return;
+	}
+
 	uint32_t axes = axes_bits(&op->at.axes);
 	double latency = comm_seconds(o->m, axes, 0), seconds = op_seconds(o->m, op);
 	struct flight f = furthest(o, op);
@@ -211,7 +328,7 @@ static void rebuild(struct overlap *o)
 
 		for (int what = 0; what < NSLOT; what++)
 			empty(o, what, p);
-		if (op && !comm_sends(op->code) && op->aux != o)
+		if (op && !may_fly(op->code) && op->aux != o)
 			op_move_before(op, NULL);
 	}
 }
@@ -234,7 +351,7 @@ static void overlap_block(struct module *m, struct block *block)
 
 	for (struct op *op = block->first; op; op = op->next, o.n++) {
 		op->aux = NULL;
-		any |= comm_sends(op->code);
+		any |= may_fly(op->code);
 		if (op->code == OP_REPEAT)
 			overlap_block(m, op->body);
 	}
@@ -242,13 +359,16 @@ static void overlap_block(struct module *m, struct block *block)
 		return;
 	o.at = NEWN(m->mem, struct op *, o.n + 1);
 	o.before = NEWN(m->mem, double, o.n + 2);
+	for (int s = S_IN; s <= S_OUT; s++)
+		o.cover[s] = NEWN(m->mem, double, o.n + 2);
 	o.low = NEWN(m->mem, int64_t, o.n + 1);
 	o.high = NEWN(m->mem, int64_t, o.n + 1);
 	for (int i = 0; i < NSLOT; i++)
 		o.slot[i] = NEWN(m->mem, ops, o.n + 1);
 	survey(&o);
+	find_most(&o);
 	for (int64_t p = 0; p < o.n; p++)
-		if (comm_sends(o.at[p]->code))
+		if (may_fly(o.at[p]->code))
 			consider(&o, o.at[p]);
 	for (int64_t p = 0; p < o.n; p++)
 		if (o.at[p]->code == OP_WRITE)

@@ -3,7 +3,7 @@
  *   text -> simplify -> precision -> differentiate -> optimizer -> simplify2   (logical)
  *        -> microbatch -> stages -> place                                     (placed)
  *        -> partition -> chunk -> pipeline -> rematerialize -> split -> halves -> fuse (partitioned)
- *        -> collectives -> delay -> overlap -> offload -> balance              (partitioned)
+ *        -> collectives -> delay -> offload -> overlap -> balance              (partitioned)
  *        -> memory                                                            (planned)
  */
 #define _POSIX_C_SOURCE 200809L
@@ -32,8 +32,8 @@ const struct pass passes[] = {
 	{ "fuse", "group ops into kernels", pass_fuse, PARTITIONED, PARTITIONED },
 	{ "collectives", "collectives that are ready together become one", pass_collectives, PARTITIONED, PARTITIONED },
 	{ "delay", "work that a collective does not wait for goes behind its start", pass_delay, PARTITIONED, PARTITIONED },
-	{ "overlap", "start collectives early and wait for them late", pass_overlap, PARTITIONED, PARTITIONED },
 	{ "offload", "what lies in host memory is copied where it is used", pass_offload, PARTITIONED, PARTITIONED },
+	{ "overlap", "start collectives and copies early and wait for them late", pass_overlap, PARTITIONED, PARTITIONED },
 	{ "balance", "iterations cut into stages, and the order of their actions, by cost", pass_balance, PARTITIONED, PARTITIONED },
 	{ "memory", "offsets in one arena a rank", pass_memory, PARTITIONED, PLANNED },
 	{ 0 },

@@ -73,7 +73,7 @@ struct host_traffic {
 	double in, out;
 };
 struct host_traffic host_traffic(const struct module *m);
-/* Seconds of its copies from or to host memory: of a read or a write; of a repeat, of one iteration. */
+/* Seconds of the copy from or to host memory that op is; 0: it is none, or the hardware does not say. */
 double host_seconds(const struct module *m, const struct op *op);
 
 /* A row of the table of collectives: same op, axes, source line. bytes: what a rank sends a step. */

@@ -226,6 +226,7 @@ static void type_op(struct precision *p, struct op *op)
 		}
 		break;
 	case C_COMM:
+	case C_HOST:
 		break;
 	}
 }

@@ -476,7 +476,7 @@ static struct op_price price_comm(const struct pricing *p, const struct op *op)
 bool op_is_free(const struct module *m, const struct op *op)
 {
 	return opinfo[op->code].class == C_LEAF || op->code == OP_WRITE || op->code == OP_REPORT || op->code == OP_WAIT || is_alias(m, op) ||
-	       (opinfo[op->code].class == C_COMM && !comm_sends(op->code));
+	       opinfo[op->code].class == C_HOST || (opinfo[op->code].class == C_COMM && !comm_sends(op->code));
 }
 
 struct op_price op_price(const struct pricing *p, const struct op *op)

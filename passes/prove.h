@@ -63,7 +63,7 @@ static inline bool meet(struct bytes a, struct bytes b)
 	return a.lo < b.hi && b.lo < a.hi;
 }
 
-/* Bytes that belong to a collective that has started and has not been waited for. */
+/* Bytes that belong to a collective or a copy that has started and has not been waited for. */
 struct flight {
 	struct bytes at;
 	bool written;

@@ -1,5 +1,5 @@
-/* passes/prove_fly.c - collectives that have started: what they read and write is theirs until something waits
- * for it, or the next iteration has come. */
+/* passes/prove_fly.c - collectives, and copies from and to the host, that have started: what they read and write is theirs until
+ * something waits for it, or the next iteration has come. */
 #include "passes/prove.h"
 
 bool in_flight(struct prover *p, const struct op *op, const struct value *v, struct bytes at, bool writes)
@@ -50,13 +50,13 @@ bool walk_wait(struct prover *p, const struct op *op)
 	end_flights(p, start);
 	for (uint32_t i = 0; i < op->nin; i++) {
 		if (!same_spot(&held(p, op->in[i])->spot, &held(p, op->out[i])->spot))
-			return unsafe(p, op, "%s is not where the collective puts it", prove_name(p, op->out[i]));
+			return unsafe(p, op, "%s is not where what it waits for puts it", prove_name(p, op->out[i]));
 		held(p, op->out[i])->is = held(p, op->in[i])->is;
 	}
 	return true;
 }
 
-/* The gather of another iteration than this, from its start on. */
+/* The gather or copy of another iteration than this, from its start on. */
 bool fly_ahead(struct prover *p, const struct op *op, int depth, struct bytes rows, int64_t turn)
 {
 	struct bytes kept[NCOUNT];

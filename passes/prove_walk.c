@@ -166,8 +166,23 @@ static bool may_be_left(struct prover *p, const struct op *op)
 	       unsafe(p, op, "what stage %d has of %s is left out of the sum", p->stage, prove_name(p, op->in[0]));
 }
 
+/* What lies in host memory is read by a from_host and made by a to_host, and by nothing else. */
+static bool keeps_off_host(struct prover *p, const struct op *op)
+{
+	for (uint32_t i = 0; i < op->nin + op->nout; i++) {
+		const struct value *v = i < op->nin ? op->in[i] : op->out[i - op->nin];
+		bool host = p->r->host >= 0 && held(p, v)->spot.region == p->r->host;
+
+		if (host != (op->code == (i < op->nin ? OP_FROM_HOST : OP_TO_HOST)))
+			return unsafe(p, op, "%s %s in host memory", prove_name(p, v), host ? "lies" : "does not lie");
+	}
+	return true;
+}
+
 bool walk_compute(struct prover *p, const struct op *op)
 {
+	if (!keeps_off_host(p, op))
+		return false;
 	for (uint32_t i = 0; i < op->nin; i++)
 		if (takes_part(p, op) && !read_value(p, op, op->in[i]))
 			return false;
@@ -176,7 +191,7 @@ bool walk_compute(struct prover *p, const struct op *op)
 	for (uint32_t i = 0; i < op->nout; i++)
 		if (!write_result(p, op, op->out[i]))
 			return false;
-	if (HAS(op, async) && op->at.async)
+	if (is_async(op))
 		fly(p, op);
 	return true;
 }

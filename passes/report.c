@@ -113,6 +113,7 @@ struct step_time step_time_of(struct arena *mem, const struct module *m, const s
 	x.waits = x.step - x.run.seconds;
 	x.compute = b->compute + b->kind[T_HOST]; /* waiting for launches is no communication */
 	x.exposed = b->exposed - b->kind[T_HOST];
+	x.copies = b->kind[T_COPIES];
 	x.bubble = x.run.bubble;
 	if (x.step > 0) {
 		x.mfu = peak > 0 ? f->model / (x.step * ranks * peak) : 0;

@@ -16,6 +16,7 @@ struct step_time {
 	struct step_costs costs;
 	struct run run;
 	double step, compute, exposed, bubble; /* seconds, of the busiest stage; compute: launches included; bubble: a share of step */
+	double copies;                         /* of exposed: from and to the memory of the host */
 	double waits;                          /* for the slowest of all ranks: a part of step; seconds */
 	int busiest;                           /* the stage: costs.stage[busiest].kind says where its time goes */
 	double mfu, hfu, tflops, tokens;       /* of model and hardware FLOPs; TFLOP/s and tokens/s of a rank */

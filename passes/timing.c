@@ -1,10 +1,10 @@
 /* passes/timing.c - the seconds of each op, and of a part of the step, walked in order.
  *
- * A section is walked in order with two clocks. An op of compute takes its time on the first; a collective
- * starts when both are there and holds up compute, as a copy from or to the host does, unless it is {async}: then only its wait does, or {ahead}:
- * then it was started an iteration before.
+ * A section is walked in order with a clock for each stream. An op of compute takes its time on the first; a collective,
+ * or a copy from or to the host, starts when compute and its own stream are there and holds up compute, unless it is {async}: then
+ * only its wait does, or {ahead}: then it was started an iteration before.
  *
- * The refined timing has a third clock, the host's, which must have launched an op before it runs, and asks the
+ * The refined timing has one more clock, the host's, which must have launched an op before it runs, and asks the
  * software which collectives compute hides. */
 #include "passes/timing.h"
 
@@ -12,10 +12,9 @@
 #include "passes/constants.h"
 
 struct op_time {
-	double compute, comm; /* seconds of one */
+	double compute, comm; /* seconds of one; comm: of what other streams do */
 	double end;           /* of the one in flight; -1: none */
 	double launches;      /* the host's seconds */
-	double copy;          /* from or to the host; of a loop: of each iteration's rows */
 	enum time_kind kind;
 	double whole[NTIME];  /* of a loop: what each iteration does beside the plan's ops */
 };
@@ -25,11 +24,12 @@ static void time_ops(struct timing *t, const struct block *block)
 	for (const struct op *op = block->first; op; op = op->next) {
 		struct op_time *x = &t->op[op->mark];
 
-		x->copy = host_seconds(t->m, op);
 		if (op->code == OP_REPEAT)
 			time_ops(t, op->body);
-		else if (comm_sends(op->code))
+		else if (may_fly(op->code))
 			x->comm = op_seconds(t->m, op);
+		else if (host_seconds(t->m, op) > 0)
+			x->comm = host_seconds(t->m, op);
 		else if (!op_is_free(t->m, op)) {
 			x->compute = op_compute_seconds(t->m, op);
 			x->comm = op_seconds(t->m, op) - x->compute; /* of an attention over ranks: what it can't hide */
@@ -55,7 +55,7 @@ struct timing *timing_of(struct arena *mem, const struct module *m)
 
 struct busy op_busy(const struct timing *t, const struct op *op)
 {
-	return (struct busy){ .compute = t->op[op->mark].compute, .exposed = t->op[op->mark].comm + t->op[op->mark].copy };
+	return (struct busy){ .compute = t->op[op->mark].compute, .exposed = t->op[op->mark].comm };
 }
 
 /* -- refined -- */
@@ -67,9 +67,13 @@ static void price_ops(struct timing *t, const struct block *block)
 	for (const struct op *op = block->first; op; op = op->next) {
 		struct op_time *x = &t->op[op->mark];
 
-		x->copy = host_seconds(t->m, op);
 		if (op->code == OP_REPEAT) {
 			price_ops(t, op->body);
+			continue;
+		}
+		if (host_seconds(t->m, op) > 0 || opinfo[op->code].class == C_HOST) {
+			x->kind = T_COPIES;
+			x->comm = host_seconds(t->m, op);
 			continue;
 		}
 		struct op_price p = op_price(t->price, op);
@@ -91,7 +95,7 @@ static void sum_body(const struct timing *t, const struct op *loop, bool again, 
 
 		if (op->code == OP_REPEAT || (again && !HAS(op, again)))
 			continue;
-		sum[x->kind] += x->compute + (comm_sends(op->code) ? x->comm : 0);
+		sum[x->kind] += x->compute + (may_fly(op->code) ? x->comm : 0);
 		sum[T_HOST] += x->launches;
 	}
 }
@@ -137,7 +141,9 @@ struct timing *timing_refined(struct arena *mem, const struct module *m)
 struct walk {
 	struct timing *t;
 	struct part here;
-	double now, comm;  /* the clocks */
+	double now;        /* the clocks: compute's */
+	double end[NSTREAM]; /* and when each other stream has done what it was given */
+	double ahead[NSTREAM]; /* of that, seconds for the iteration after the one at hand */
 	double host;       /* of launches, refined */
 	double compute;    /* of now */
 	double kind[NTIME], behind[NTIME];
@@ -181,21 +187,23 @@ static void spend(struct walk *w, double seconds, enum time_kind kind)
 	w->kind[kind] += seconds;
 }
 
-/* In the order of the plan: a collective without {async} or {ahead} is waited for. */
+/* In the order of the plan: without {async} or {ahead} it is waited for. */
 static void walk_as_planned(struct walk *w, const struct op *op, double seconds)
 {
 	struct op_time *x = &w->t->op[op->mark];
+	double *end = &w->end[op_stream(op->code)];
 
 	if (HAS(op, ahead) && x->end >= 0)
 		wait_until(w, x->end, x->kind);
-	w->comm = later(w->now, w->comm) + seconds;
+	*end = later(w->now, *end) + seconds;
 	if (HAS(op, ahead) && x->end < 0) { /* the first iteration's own */
-		wait_until(w, w->comm, x->kind);
-		w->comm += seconds;
+		wait_until(w, *end, x->kind);
+		*end += seconds;
 	}
-	x->end = w->comm;
+	x->end = *end;
+	w->ahead[op_stream(op->code)] += HAS(op, ahead) ? seconds : 0;
 	if (!HAS(op, async) && !HAS(op, ahead))
-		wait_until(w, w->comm, x->kind);
+		wait_until(w, *end, x->kind);
 }
 
 static int overlap_of(const struct walk *w, enum time_kind kind)
@@ -255,14 +263,15 @@ static void walk_op(struct walk *w, const struct op *op, double share)
 		const struct op_time *of = &w->t->op[op->in[0]->def->mark];
 
 		wait_until(w, of->end, of->kind);
+	} else if (opinfo[op->code].class == C_HOST) {
+		walk_as_planned(w, op, x->comm * share);
 	} else if (comm_sends(op->code)) {
 		walk_comm(w, op, share);
 	} else {
 		if (x->compute > 0)
 			wait_until(w, w->host, T_HOST);
 		spend(w, x->compute * share, x->kind);
-		spend(w, x->comm * share, T_RING);
-		spend(w, x->copy * share, T_COPIES);
+		spend(w, x->comm * share, x->kind == T_COPIES ? T_COPIES : T_RING);
 		w->compute += x->compute * share;
 	}
 }
@@ -271,7 +280,8 @@ static void walk_op(struct walk *w, const struct op *op, double share)
 static void scale(struct walk *w, const struct walk *before, double share)
 {
 	w->now = before->now + share * (w->now - before->now);
-	w->comm = before->comm + share * (w->comm - before->comm);
+	for (int s = 0; s < NSTREAM; s++)
+		w->end[s] = before->end[s] + share * (w->end[s] - before->end[s]);
 	w->host = before->host + share * (w->host - before->host);
 	w->compute = before->compute + share * (w->compute - before->compute);
 	w->under = before->under + share * (w->under - before->under);
@@ -324,11 +334,14 @@ static void walk_loop(struct walk *w, const struct op *loop, int64_t trips)
 		w->t->op[op->mark].end = -1;
 	for (int64_t i = 0; i < n; i++) {
 		before = *w;
-		spend(w, w->t->op[loop->mark].copy, T_COPIES);
+		memset(w->ahead, 0, sizeof w->ahead);
 		walk_body(w, loop);
 	}
 	if (trips > n) /* the rest is like the last */
 		scale(w, &before, (double)(trips - n) + 1);
+	for (int s = 0; s < NSTREAM; s++) /* nothing comes after it */
+		w->end[s] -= n > 0 ? w->ahead[s] : 0;
+	memset(w->ahead, 0, sizeof w->ahead);
 }
 
 static bool is_here(const struct walk *w, const struct op *op)

@@ -3,7 +3,7 @@
 
 #include "ir/region.h"
 
-/* A gather that is on its way for the iteration to come. */
+/* What is on its way, perhaps for the iteration to come. */
 struct flight {
 	double start, end; /* end < 0: none */
 };
@@ -21,7 +21,8 @@ struct tracing {
 	/* the walk */
 	int section, chunk, stage; /* chunk -1: all of the stage */
 	int64_t places;
-	double now, comm;
+	double now, end[NSTREAM]; /* when each stream has done what it was given */
+	bool last;                 /* iteration of the innermost loop */
 	struct trace_list *out;
 };
 
@@ -41,18 +42,18 @@ static void put(struct tracing *w, const struct op *op, int64_t iter, double sta
 static void walk_comm(struct tracing *w, const struct op *op, int64_t iter)
 {
 	struct flight *f = &w->flight[op->mark];
-	double seconds = op_busy(w->t, op).exposed;
+	double seconds = op_busy(w->t, op).exposed, *end = &w->end[op_stream(op->code)];
 
 	if (!HAS(op, ahead) || f->end < 0) {
-		f->start = later(w->now, w->comm);
-		f->end = w->comm = f->start + seconds;
+		f->start = later(w->now, *end);
+		f->end = *end = f->start + seconds;
 	}
 	put(w, op, iter, f->start, f->end);
 	if (!HAS(op, async) || HAS(op, ahead))
 		w->now = later(w->now, f->end);
-	if (HAS(op, ahead)) {
-		f->start = later(w->now, w->comm);
-		f->end = w->comm = f->start + seconds;
+	if (HAS(op, ahead) && !w->last) {
+		f->start = later(w->now, *end);
+		f->end = *end = f->start + seconds;
 	}
 }
 
@@ -64,7 +65,7 @@ static void walk_op(struct tracing *w, const struct op *op, int64_t iter)
 		walk_loop(w, op, iter);
 	} else if (op->code == OP_WAIT) {
 		w->now = later(w->now, w->flight[op->in[0]->def->mark].end);
-	} else if (comm_sends(op->code)) {
+	} else if (may_fly(op->code)) {
 		walk_comm(w, op, iter);
 	} else {
 		struct busy b = op_busy(w->t, op);
@@ -77,17 +78,18 @@ static void walk_op(struct tracing *w, const struct op *op, int64_t iter)
 static void walk_trips(struct tracing *w, const struct op *loop, struct trips t, int64_t outer)
 {
 	int64_t size = dim_size(w->m, loop->at.dim);
-	bool reverse = HAS(loop, reverse) && loop->at.reverse;
+	bool reverse = HAS(loop, reverse) && loop->at.reverse, outer_last = w->last;
 
 	for (const struct op *op = loop->body->first; op; op = op->next)
 		w->flight[op->mark].end = -1;
 	for (int64_t i = t.lo; i < t.hi; i++) {
 		int64_t iter = outer * size + (reverse ? t.hi - 1 - (i - t.lo) : i);
 
-		put(w, loop, iter, w->now, w->now);
+		w->last = i == t.hi - 1;
 		for (const struct op *op = loop->body->first; op; op = op->next)
 			walk_op(w, op, iter);
 	}
+	w->last = outer_last;
 }
 
 /* All iterations, or those of the chunk at work, or of all chunks of the stage one by one. */
@@ -126,7 +128,8 @@ static double walk_section(struct tracing *w, int section, int chunk, int stage,
 	w->chunk = chunk;
 	w->stage = stage;
 	w->out = out;
-	w->now = w->comm = 0;
+	w->now = 0;
+	memset(w->end, 0, sizeof w->end);
 	for (int i = 0; i <= (once ? 0 : last); i++) {
 		int place = section == FORWARD ? i : last - i;
 

@@ -189,7 +189,7 @@ static void check_prog(struct presence *p, const struct prog *prog)
 			check_loc(p, i->op, &i->at[n]);
 		if (i->move)
 			check_loc(p, i->op, &i->move->to);
-		if (i->move && i->code == I_COPY && !i->move->m.from)
+		if (i->move && i->code != I_INPUT && !i->move->m.from)
 			check_loc(p, i->op, &i->move->from);
 		if (i->loop)
 			check_loop(p, i);

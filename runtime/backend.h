@@ -27,7 +27,7 @@ struct key_ring {
 
 struct backend {
 	const char *name;
-	bool starts; /* collectives that are waited for later begin where the plan says, not where they are waited for */
+	unsigned starts; /* bits of enum stream: what is on these and waited for later begins where the plan says, not where it is waited for */
 
 	/* The libraries, and the code of the kernels: sets rt->kernels.op and n. */
 	bool (*load)(struct runtime *rt, struct diag *d);
@@ -52,8 +52,10 @@ struct backend {
 	bool (*epilogue)(struct rank *r, const struct instr *i, const struct instr *kernel, const struct contraction *x, bool *done);
 	/* Some rows meet some keys; i: the op they belong to. */
 	bool (*attention)(struct rank *r, const struct instr *i, const struct attention *x, void *const *at);
-	bool (*comm)(struct rank *r, const struct instr *i); /* with `starts`, it is only begun where i->async */
-	bool (*wait)(struct rank *r, const struct instr *i); /* for what `comm` has begun */
+	bool (*comm)(struct rank *r, const struct instr *i); /* if S_COMM starts, it is only begun where i->async or i->ahead */
+	/* A copy from or to the host is begun. */
+	bool (*aside)(struct rank *r, const struct instr *i, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src);
+	bool (*wait)(struct rank *r, const struct instr *i); /* for what `comm` or `aside` has begun for this iteration */
 	/* A ring: begin, then turns; in each, bytes are pulled from the member before, from what *from is there, a field of its
 	 * struct shown. They have come after arrive, or the next turn. */
 	bool (*ring_begin)(struct key_ring *g);
@@ -90,6 +92,7 @@ struct backend {
 extern const struct backend cpu_backend, cuda_backend;
 
 /* -- exec.c, for backends -- */
+int rank_turn(const struct rank *r, const struct op *op); /* parity of its iteration: what is had ahead has two places; 0: it is in no loop */
 bool rank_broken(struct rank *r, const struct op *op, const char *why); /* false */
 void rank_input(struct rank *r, const struct instr *i, char *to);       /* packs its part of the batch, on the host */
 void rank_report(struct rank *r, const struct instr *i, const void *x); /* sets what is reported; x: on the host */

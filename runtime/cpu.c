@@ -173,10 +173,17 @@ static bool cpu_attention(struct rank *r, const struct instr *i, const struct at
 	return ok || rank_broken(r, i->op, gemm_error(r->gemm));
 }
 
+/* Collectives are never under way. */
 static bool cpu_wait(struct rank *r, const struct instr *i)
 {
-	(void)r;
-	(void)i;
+	if (i->aside)
+		aside_wait(r->aside, 2 * i->start + rank_turn(r, i->op), &r->began, &r->ended);
+	return true;
+}
+
+static bool cpu_aside(struct rank *r, const struct instr *i, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src)
+{
+	aside_put(r->aside, 2 * i->start + rank_turn(r, i->op), l, ddt, dst, sdt, src);
 	return true;
 }
 
@@ -239,6 +246,8 @@ static void cpu_leave(struct rank *r)
 static void cpu_step(struct rank *r, bool (*run)(struct rank *))
 {
 	run(r);
+	if (r->aside)
+		aside_drain(r->aside); /* a step that fails waits for nothing */
 }
 
 static struct channel *cpu_channel(struct runtime *rt, const struct channel_ends *e)
@@ -289,6 +298,8 @@ static bool cpu_open(struct rank *r, size_t bytes, struct diag *d)
 					  (long long)r->no, (long long)rt->m->host, strerror(errno));
 		}
 	}
+	if (rt->m->host && rt->starts.n && !(r->aside = aside_open(2 * (int)rt->starts.n)))
+		return diag_error(d, nowhere, "the thread that copies for rank %lld can't be made", (long long)r->no);
 	if (rt->threads > 1 && !(r->team = team_open(rt->threads)))
 		return diag_error(d, nowhere, "the threads of rank %lld can't be made", (long long)r->no);
 	r->gemm = gemm_team(rt->m->workspace > 0 ? rt->m->workspace : INT64_C(256) << 20, r->team);
@@ -297,6 +308,7 @@ static bool cpu_open(struct rank *r, size_t bytes, struct diag *d)
 
 static void cpu_close(struct rank *r, size_t bytes)
 {
+	aside_close(r->aside);
 	gemm_close(r->gemm);
 	team_close(r->team);
 	if (r->arena)
@@ -307,6 +319,7 @@ static void cpu_close(struct rank *r, size_t bytes)
 
 const struct backend cpu_backend = {
 	.name = "cpu",
+	.starts = 1u << S_IN | 1u << S_OUT,
 	.load = cpu_load,
 	.unload = cpu_unload,
 	.prepare = cpu_prepare,
@@ -325,6 +338,7 @@ const struct backend cpu_backend = {
 	.ring_end = ring_end,
 	.combine = ring_combine,
 	.comm = run_comm,
+	.aside = cpu_aside,
 	.wait = cpu_wait,
 	.copy = cpu_copy,
 	.add = cpu_add,

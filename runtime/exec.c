@@ -13,6 +13,15 @@ bool rank_broken(struct rank *r, const struct op *op, const char *why)
 	return false;
 }
 
+int rank_turn(const struct rank *r, const struct op *op)
+{
+	int depth = 0;
+
+	for (const struct block *b = op->home; b->owner; b = b->owner->home)
+		depth++;
+	return depth ? (int)(r->iter[SLOT + depth - 1] & 1) : 0;
+}
+
 static const struct backend *on(const struct rank *r)
 {
 	return r->rt->backend;
@@ -104,7 +113,7 @@ static bool keeps(const struct rank *r, const struct mover *m)
 	return m->from_all ? r->places & m->from : r->stage == pipe_first_stage(r->rt->m, m->from);
 }
 
-static void move(struct rank *r, const struct mover *m, bool first, char *to, const char *from)
+static struct nest nest_of(const struct rank *r, const struct mover *m)
 {
 	struct nest l = { .nd = m->nd };
 
@@ -113,6 +122,13 @@ static void move(struct rank *r, const struct mover *m, bool first, char *to, co
 		l.ds[k] = m->ds[k];
 		l.ss[k] = m->ss[k];
 	}
+	return l;
+}
+
+static void move(struct rank *r, const struct mover *m, bool first, char *to, const char *from)
+{
+	struct nest l = nest_of(r, m);
+
 	if (m->part_axis >= 0)
 		from += r->coord[m->part_axis] * m->part * dtype_bytes(m->sdt);
 	if (m->mode == MODE_FILL && !keeps(r, m))
@@ -128,6 +144,21 @@ static void move(struct rank *r, const struct mover *m, bool first, char *to, co
 static void run_move(struct rank *r, const struct move *mv)
 {
 	move(r, &mv->m, begins(r, &mv->to), at(r, &mv->to), at(r, &mv->from));
+}
+
+/* A collective, or a copy from or to the host: done, or only begun. */
+static bool begin(struct rank *r, const struct instr *i)
+{
+	if (i->code == I_COMM)
+		return on(r)->comm(r, i);
+	if (!i->aside) {
+		run_move(r, i->move);
+		return true;
+	}
+	const struct mover *m = &i->move->m;
+	struct nest l = nest_of(r, m);
+
+	return on(r)->aside(r, i, &l, m->ddt, at(r, &i->move->to), m->sdt, at(r, &i->move->from));
 }
 
 /* From dim k on, run by run of elements that lie together in the logical tensor too; l has those before. */
@@ -236,19 +267,19 @@ static void set_iter(struct rank *r, const struct loop *x, int64_t n, int64_t tu
 	}
 }
 
-/* What the first iteration wants of what is gathered ahead, into the place that its turn has. */
+/* What the first iteration wants of what is had ahead, into the place that its turn has. */
 static bool run_first(struct rank *r, const struct loop *x)
 {
 	struct trips t = r->range[x->depth];
 
 	set_iter(r, x, x->reverse ? t.hi - 1 : t.lo, r->turns[x->depth]);
 	for (uint32_t k = 0; t.lo < t.hi && k < x->body.code.n; k++)
-		if (x->body.code.at[k].ahead && !on(r)->comm(r, &x->body.code.at[k]))
+		if (x->body.code.at[k].ahead && !begin(r, &x->body.code.at[k]))
 			return false;
 	return true;
 }
 
-/* The same for the iteration after this. */
+/* It is there for this iteration, and begins for the one after. */
 static bool run_next(struct rank *r, const struct instr *i)
 {
 	const struct loop *x = r->loop[r->depth - 1];
@@ -256,10 +287,12 @@ static bool run_next(struct rank *r, const struct instr *i)
 	int64_t now = r->iter[x->depth], n = now + (x->reverse ? -1 : 1), turn = r->turns[x->depth];
 	bool ok = true;
 
+	if (!on(r)->wait(r, i))
+		return false;
 	if (n < t.lo || n >= t.hi)
 		return true;
 	set_iter(r, x, n, turn + 1);
-	ok = on(r)->comm(r, i);
+	ok = begin(r, i);
 	set_iter(r, x, now, turn);
 	return ok;
 }
@@ -280,12 +313,8 @@ static bool run_trips(struct rank *r, const struct instr *i)
 		set_iter(r, x, n, r->turns[x->depth]);
 		r->env.iter[x->depth] = (uint32_t)n;
 		r->env.iter_all = outer * (uint32_t)x->trips + (uint32_t)n;
-		double start = tracer_now(r);
-
 		for (uint32_t k = 0; k < x->each.n; k++)
 			run_move(r, &x->each.at[k]);
-		if (i->stream >= 0)
-			tracer_note(r, TRACE_OP, i->op, 0, start);
 		if (!run_prog(r, &x->body) || !run_carry(r, i))
 			return false;
 		r->turns[x->depth]++;
@@ -341,7 +370,8 @@ static bool run_instr(struct rank *r, const struct instr *i)
 		run_move(r, i->move);
 		return true;
 	case I_COMM:
-		return i->ahead ? run_next(r, i) : on(r)->comm(r, i);
+	case I_HOST:
+		return i->ahead ? run_next(r, i) : begin(r, i);
 	case I_WAIT:
 		return on(r)->wait(r, i);
 	case I_REPEAT:
@@ -370,13 +400,14 @@ bool run_prog(struct rank *r, const struct prog *p)
 		double start = tracer_now(r);
 
 		r->op = i->op;
+		r->ended = 0;
 		if (on(r)->begins && !on(r)->begins(r, i))
 			return false;
 		if (!run_epilogue(r, i, &both) || (!both && !run_instr(r, i)))
 			return false;
 		k += both;
 		if (i->stream >= 0 && i->code != I_REPEAT)
-			tracer_note(r, TRACE_OP, i->op, 0, start);
+			tracer_note_span(r, TRACE_OP, i->op, 0, r->ended > 0 ? r->began : start, r->ended > 0 ? r->ended : tracer_now(r));
 	}
 	return true;
 }

@@ -62,6 +62,17 @@ static inline uint16_t float_bf16(float x)
 	return (uint16_t)((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
 }
 
+/* -- aside.c: copies that go on beside a rank -- */
+
+/* A thread that copies, and room for so many copies at once. NULL: no memory, or no thread. */
+struct aside;
+struct aside *aside_open(int n);
+void aside_close(struct aside *a);
+/* Copy number i is to be done. Who waits for one does what nobody has begun. */
+void aside_put(struct aside *a, int i, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src);
+void aside_wait(struct aside *a, int i, double *began, double *ended);
+void aside_drain(struct aside *a);
+
 /* -- gemm.c: contractions by oneDNN -- */
 
 /* One thread's primitives and scratch memory. limit: bytes of scratch it may hold. With a team of n
@@ -251,7 +262,7 @@ struct loc {
 	bool rows; /* in rows of the chunk's own */
 };
 
-enum icode { I_KERNEL, I_EINSUM, I_ATTENTION, I_COPY, I_COMM, I_REPEAT, I_INPUT, I_REPORT, I_ITER, I_WAIT };
+enum icode { I_KERNEL, I_EINSUM, I_ATTENTION, I_COPY, I_COMM, I_REPEAT, I_INPUT, I_REPORT, I_ITER, I_WAIT, I_HOST };
 enum mode { MODE_COPY, MODE_ADD, MODE_FILL }; /* add: copy in the first microbatch; fill: on ranks with a coordinate */
 
 /* A copy between two layouts, by the names of dims. n: the extents of dims d as split by on. */
@@ -329,7 +340,9 @@ struct instr {
 	int64_t where;      /* of prologue and epilogue: on stages that run one of these places; 0: all */
 	struct loc *at;     /* operands, then results */
 	void *own;          /* of a kernel: what the backend needs */
-	bool async;         /* a collective that the backend may only begin: I_WAIT ends it */
+	bool async;         /* the backend may only begin it: I_WAIT ends it */
+	bool aside;         /* a copy from or to the host that goes on beside the rank */
+	int start;          /* of what may, and its I_WAIT: which of rt->starts */
 	int no;             /* of a kernel: which; of what sends: its row of rt->senders */
 	int group;          /* of a collective */
 	int64_t patience;   /* ms after which others may wonder, at the pace of a very slow machine */
@@ -402,6 +415,8 @@ struct rank {
 	VEC(struct channel *) inbox, outbox; /* where it receives, sends */
 	struct ptc_env env;
 	struct team *team;        /* NULL: it works alone */
+	struct aside *aside;      /* of the processor: what it has under way; NULL: it never has */
+	double began, ended;      /* of what was waited for last, if it is known */
 	struct gemm *gemm;
 	struct group *group[64];  /* by rt->groups; NULL: it is in none */
 	int place[64];            /* which member of it */
@@ -451,6 +466,7 @@ struct runtime {
 	VEC(struct host_input *) inputs;
 	VEC(struct report) reports;
 	VEC(struct sender) senders;
+	VEC(const struct op *) starts; /* all that may go on beside compute */
 	int *sends;               /* by region: which of the senders; -1: it does not travel */
 	VEC(struct group_kind) groups;
 	int threads;              /* a rank */
@@ -497,6 +513,7 @@ void tracers_close(struct runtime *rt);
 void tracer_begin(struct rank *r);                    /* a step begins: the last one is forgotten */
 double tracer_now(const struct rank *r);              /* 0 without a tracer */
 void tracer_note(struct rank *r, enum trace_what what, const struct op *op, int other, double start); /* until now */
+void tracer_note_span(struct rank *r, enum trace_what what, const struct op *op, int other, double start, double end);
 bool tracers_write(struct runtime *rt, const char *path, double began, double ended, struct diag *d);
 
 /* -- data.c -- */

@@ -15,9 +15,15 @@ struct lowering {
 	int kernel;  /* the next one's number in kernels.sig */
 	bool eval;
 	bool eager;  /* test only: PTC_TEST_EAGER carries out at the start what may be waited for later */
-	bool starts; /* so does the backend, or begins it there */
+	bool late;   /* test only: PTC_TEST_LATE carries out what starts where it is waited for */
 	int64_t where;
 };
+
+/* Is what starts begun, or carried out, where the plan starts it? */
+static bool begins(const struct lowering *l, const struct op *op)
+{
+	return l->eager || (!l->late && (l->rt->backend->starts >> op_stream(op->code) & 1));
+}
 
 /* -- copies -- */
 
@@ -291,7 +297,53 @@ static struct loc *locs(struct lowering *l, const struct op *op)
 	for (uint32_t i = 0; i < op->nout; i++)
 		if (!place(l, op->out[i], &at[op->nin + i]))
 			return NULL;
+	for (uint32_t i = 0; l->rt->regions->host >= 0 && i < op->nin + op->nout; i++)
+		if (at[i].region == l->rt->regions->host) {
+			odd(l, op, "it works on what lies in host memory");
+			return NULL;
+		}
 	return at;
+}
+
+/* -- what may go on beside compute -- */
+
+static void note_start(struct lowering *l, struct instr *i)
+{
+	i->async = !l->eager && is_async(i->op) && begins(l, i->op);
+	i->ahead = HAS(i->op, ahead) && begins(l, i->op);
+	i->start = (int)l->rt->starts.n;
+	PUSH(l->rt->mem, &l->rt->starts, i->op);
+}
+
+/* A copy between the memories of host and device. What only starts is shown in a trace when it is waited for. */
+static bool emit_host(struct lowering *l, const struct op *op)
+{
+	struct loc from, to;
+	int host = l->rt->regions->host;
+
+	if (!place(l, op->in[0], &from) || !place(l, op->out[0], &to) || !covers(op->in[0], op->out[0]))
+		return odd(l, op, "operand and result differ");
+	if (host < 0 || (op->code == OP_FROM_HOST ? from.region : to.region) != host ||
+	    (op->code == OP_FROM_HOST ? to.region : from.region) == host)
+		return odd(l, op, "it is not between host and device");
+	struct move *mv = emit_move(l, op);
+	struct instr *i = &l->to->code.at[l->to->code.n - 1];
+
+	mover_init(l->m, &mv->m, op->out[0], NODIM, op->out[0], op->in[0]);
+	mv->to = to;
+	mv->from = from;
+	i->code = I_HOST;
+	i->stream = (int8_t)trace_stream(l->m, op);
+	note_start(l, i);
+	i->aside = !l->eager && (i->async || i->ahead);
+	if (i->async)
+		i->stream = -1;
+	return true;
+}
+
+static bool lower_host(struct lowering *l, const struct op *op)
+{
+	return (is_async(op) && !begins(l, op)) || emit_host(l, op);
 }
 
 /* The free twins: nothing is sent. */
@@ -327,8 +379,7 @@ static bool emit_comm(struct lowering *l, const struct op *op, struct loc *at)
 	i->at = at;
 	i->group = group_kind(l->rt, axes_bits(&op->at.axes), group_where(l, op));
 	i->no = (int)l->rt->senders.n;
-	i->async = !l->eager && HAS(op, async) && op->at.async && l->starts;
-	i->ahead = l->starts && HAS(op, ahead);
+	note_start(l, i);
 	PUSH(l->rt->mem, &l->rt->senders, ((struct sender){ .op = op }));
 	return true;
 }
@@ -346,33 +397,38 @@ static bool lower_comm(struct lowering *l, const struct op *op)
 		return odd(l, op, "it has no axes");
 	if (op->code == OP_SHARD || op->code == OP_TO_PARTIAL)
 		return lower_cut(l, op, at);
-	return (HAS(op, async) && op->at.async && !l->starts) || emit_comm(l, op, at);
+	return (is_async(op) && !begins(l, op)) || emit_comm(l, op, at);
 }
 
 static bool emit_wait(struct lowering *l, const struct op *start)
 {
 	int no = 0;
 
-	while (no < (int)l->rt->senders.n && l->rt->senders.at[no].op != start)
+	while (no < (int)l->rt->starts.n && l->rt->starts.at[no] != start)
 		no++;
-	emit(l, I_WAIT, start)->no = no;
-	return no < (int)l->rt->senders.n || odd(l, start, "it is waited for before it is started");
+	struct instr *i = emit(l, I_WAIT, start);
+
+	i->start = no;
+	i->aside = opinfo[start->code].class == C_HOST;
+	return no < (int)l->rt->starts.n || odd(l, start, "it is waited for before it is started");
 }
 
-/* Where the backend begins nothing, a collective that was started is carried out here: a rank never blocks at the
+/* Where the backend does not begin it, what was started is carried out here: of collectives a rank never blocks at the
  * start, and all wait in one order. */
 static bool lower_wait(struct lowering *l, const struct op *op)
 {
 	const struct op *start = op->in[0]->def;
 	struct loc *at;
 
-	if (!start || !comm_sends(start->code) || start->nout != op->nin)
+	if (!start || !may_fly(start->code) || start->nout != op->nin)
 		return odd(l, op, "nothing was started");
 	for (uint32_t k = 0; k < op->nin; k++)
 		if (op->in[k] != start->out[k] || !covers(op->in[k], op->out[k]))
 			return odd(l, op, "it does not fit what was started");
-	if (l->starts)
+	if (begins(l, start))
 		return l->eager || emit_wait(l, start);
+	if (opinfo[start->code].class == C_HOST)
+		return emit_host(l, start);
 	at = locs(l, start);
 	return at && emit_comm(l, start, at);
 }
@@ -853,6 +909,9 @@ static bool lower_op(struct lowering *l, const struct op *op)
 		return lower_iter(l, op);
 	case OP_WAIT:
 		return lower_wait(l, op);
+	case OP_FROM_HOST:
+	case OP_TO_HOST:
+		return lower_host(l, op);
 	default:
 		if (opinfo[op->code].class == C_COMM)
 			return lower_comm(l, op);
@@ -917,9 +976,9 @@ static void mark_eval(struct block *top)
 		op->mark = op->mark == 3;
 }
 
-static bool is_eager(void)
+static bool is_set(const char *name)
 {
-	const char *s = getenv("PTC_TEST_EAGER");
+	const char *s = getenv(name);
 
 	return s && *s;
 }
@@ -927,9 +986,7 @@ static bool is_eager(void)
 bool program_build(struct runtime *rt, struct diag *d)
 {
 	struct lowering l = { .rt = rt, .m = rt->m, .d = d, .placing = { .m = rt->m, .r = rt->regions, .d = d },
-			      .eager = is_eager() };
-
-	l.starts = l.eager || rt->backend->starts;
+			      .eager = is_set("PTC_TEST_EAGER"), .late = is_set("PTC_TEST_LATE") };
 
 	for (int i = 0; i < NSECTION; i++)
 		rt->prog[i] = NEWN(rt->mem, struct prog, 2 * rt->m->pipe.loops.n + 1);

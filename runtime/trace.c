@@ -22,14 +22,19 @@ void tracer_begin(struct rank *r)
 		r->trace->n = 0;
 }
 
-void tracer_note(struct rank *r, enum trace_what what, const struct op *op, int other, double start)
+void tracer_note_span(struct rank *r, enum trace_what what, const struct op *op, int other, double start, double end)
 {
 	struct tracer *t = r->trace;
 
 	if (!t || t->n == t->room)
 		return;
 	t->at[t->n++] = (struct trace_event){ .what = what, .op = op, .act = r->act, .iter = r->env.iter_all, .other = other,
-					      .start = start, .end = seconds_now() };
+					      .start = start, .end = end };
+}
+
+void tracer_note(struct rank *r, enum trace_what what, const struct op *op, int other, double start)
+{
+	tracer_note_span(r, what, op, other, start, tracer_now(r));
 }
 
 /* -- how many notes a step makes -- */
@@ -56,7 +61,7 @@ static int64_t count_prog(const struct rank *r, const struct prog *p, int chunk)
 		const struct instr *i = &p->code.at[k];
 
 		if (i->code == I_REPEAT)
-			n += trips_of(r, i->loop, chunk) * (1 + count_prog(r, &i->loop->body, chunk));
+			n += trips_of(r, i->loop, chunk) * count_prog(r, &i->loop->body, chunk);
 		else
 			n += i->stream >= 0;
 	}

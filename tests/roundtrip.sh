@@ -4,7 +4,7 @@
 cd "$(dirname "$0")/.." || exit 1
 . tests/lib.sh
 
-passes="lower simplify precision differentiate optimizer simplify2 microbatch stages place partition pipeline rematerialize split halves fuse collectives overlap offload balance memory"
+passes="lower simplify precision differentiate optimizer simplify2 microbatch stages place partition pipeline rematerialize split halves fuse collectives delay offload overlap balance memory"
 for model in examples/*.pdsl tests/equiv/*.pdsl; do
 	grep -q '^minimize' "$model" || continue # a library, or a table
 	name=$(basename "$model")

@@ -295,14 +295,9 @@ static bool call(struct job *j, const struct instr *i)
 
 /* -- the instruction -- */
 
-/* The parity of the iteration that it is for: what is gathered ahead has two places. */
-static CUevent done_event(struct gpu *g, const struct instr *i)
+CUevent done_event(struct gpu *g, const struct instr *i)
 {
-	int depth = 0;
-
-	for (const struct block *b = i->op->home; b->owner; b = b->owner->home)
-		depth++;
-	return g->done[i->no].e[depth ? g->r->iter[SLOT + depth - 1] & 1 : 0];
+	return g->done[i->start].e[rank_turn(g->r, i->op)];
 }
 
 bool cuda_wait(struct rank *r, const struct instr *i)
@@ -334,5 +329,5 @@ bool cuda_comm(struct rank *r, const struct instr *i)
 	    !run_stage(&j, i, BEFORE) || !call(&j, i) || !run_stage(&j, i, AFTER) || !CU(g, cuEventRecord, done_event(g, i), g->comm))
 		return false;
 	count_comm(r, i);
-	return i->async || cuda_wait(r, i);
+	return i->async || i->ahead || cuda_wait(r, i);
 }

@@ -1,8 +1,8 @@
 /* runtime/cuda/cuda.h - the parts of the CUDA backend, as they see each other. Read struct gpu last.
  *
  * A rank's thread puts work in order on streams of its device and waits only at the end of a step: `compute` has kernels,
- * matrix products and copies, `comm` all collectives in the order of the plan, and each channel of messages a stream of
- * its own at both ends. Events order them. From the second step on, what a step puts in order is captured in a graph
+ * matrix products and copies, `comm` all collectives in the order of the plan, `in` and `out` copies from and to the host that the
+ * plan starts early, and each channel of messages a stream of its own at both ends. Events order them. From the second step on, what a step puts in order is captured in a graph
  * and replayed, so nothing in it may depend on the step: what does is read from struct ptc_step in device memory. */
 #ifndef PTC_RUNTIME_CUDA_H
 #define PTC_RUNTIME_CUDA_H
@@ -40,7 +40,7 @@ void image_forget(struct arena *mem, const char *source, int arch, struct diag *
 
 /* -- a rank -- */
 
-enum { MAX_SLOTS = NSCRATCH + 4, SLOT_COMM = NSCRATCH, SLOT_GEMM, SLOT_KERNEL, SLOT_STAGE };
+enum { MAX_SLOTS = NSCRATCH + 6, SLOT_COMM = NSCRATCH, SLOT_GEMM, SLOT_KERNEL, SLOT_STAGE, SLOT_IN, SLOT_OUT };
 
 /* What goes to the device each step: the part of a batch that one instruction reads in one microbatch. */
 struct upload {
@@ -78,11 +78,12 @@ struct gpu {
 	CUmodule module;
 	CUfunction *fn;       /* by launch, in the order of kernels */
 	VEC(struct named) named; /* moves.c */
-	CUstream compute, comm;
-	CUevent fork, joined; /* compute to comm; comm to compute */
+	CUstream stream[NSTREAM]; /* by enum stream */
+	CUstream compute, comm;   /* two of them */
+	CUevent fork, joined;     /* compute to another; another to compute */
 	struct pair {
 		CUevent e[2];
-	} *done;              /* by rt->senders, and parity of the iteration */
+	} *done;              /* by rt->starts, and parity of the iteration */
 	ncclComm_t *group;    /* by rt->groups; NULL: it is in none */
 	VEC(struct channel *) channels; /* that have an end here */
 	struct {
@@ -184,6 +185,8 @@ bool cuda_combine(struct key_ring *k, const struct attention *x, void *o, float 
 bool communicator(struct gpu *g, const char *name, int n, int me, ncclComm_t *to); /* all n ranks call it; false: said */
 bool cuda_comm(struct rank *r, const struct instr *i);
 bool cuda_wait(struct rank *r, const struct instr *i);
+CUevent done_event(struct gpu *g, const struct instr *i); /* for this iteration */
+bool cuda_aside(struct rank *r, const struct instr *i, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src);
 bool groups_open(struct gpu *g);
 void groups_close(struct gpu *g);
 bool channels_open(struct gpu *g);

@@ -84,7 +84,7 @@ static bool by_way_of(struct gpu *g, CUstream s, const struct nest *l, enum dtyp
 {
 	bool up = on_host(g, src);
 	int64_t n = up ? span(l, l->ss, sdt) : span(l, l->ds, ddt);
-	char *room = gpu_room(g, SLOT_STAGE, n);
+	char *room = gpu_room(g, s == g->stream[S_IN] ? SLOT_IN : s == g->stream[S_OUT] ? SLOT_OUT : SLOT_STAGE, n);
 
 	if (!room)
 		return false;
@@ -136,6 +136,18 @@ bool gpu_fill(struct gpu *g, CUstream s, const struct nest *given, enum dtype dt
 	if (lies_together(&l) && x == 0)
 		return g->dry || CU(g, cuMemsetD8Async, dev(dst), 0, (size_t)(count_of(&l) * dtype_bytes(dt)), s);
 	return launch(g, s, CUDA_FILL, &l, dt, dst, dt, NULL, x);
+}
+
+/* Behind what compute has been given by now; the arena may still be read there, or be made. */
+bool cuda_aside(struct rank *r, const struct instr *i, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src)
+{
+	struct gpu *g = gpu_of(r);
+	CUstream s = g->stream[op_stream(i->op->code)];
+
+	if (g->dry)
+		return gpu_copy(g, s, l, ddt, dst, sdt, src);
+	return CU(g, cuEventRecord, g->fork, g->compute) && CU(g, cuStreamWaitEvent, s, g->fork, CU_EVENT_WAIT_DEFAULT) &&
+	       gpu_copy(g, s, l, ddt, dst, sdt, src) && CU(g, cuEventRecord, done_event(g, i), s);
 }
 
 /* -- attention's results -- */

@@ -118,16 +118,30 @@ static bool find_device(struct gpu *g, int *arch)
 	return true;
 }
 
+/* Those of copies are there where the plan starts some. */
+static bool has_stream(const struct gpu *g, int s)
+{
+	for (uint32_t i = 0; i < g->r->rt->starts.n; i++)
+		if ((int)op_stream(g->r->rt->starts.at[i]->code) == s)
+			return true;
+	return s == S_COMPUTE || s == S_COMM;
+}
+
 static bool make_streams(struct gpu *g)
 {
 	int least = 0, greatest = 0;
-	uint32_t n = g->r->rt->senders.n;
+	uint32_t n = g->r->rt->starts.n;
 
 	g->done = NEWN(g->mem, struct pair, n + 1);
-	if (!CU(g, cuCtxGetStreamPriorityRange, &least, &greatest) ||
-	    !CU(g, cuStreamCreateWithPriority, &g->compute, CU_STREAM_NON_BLOCKING, least) ||
-	    !CU(g, cuStreamCreateWithPriority, &g->comm, CU_STREAM_NON_BLOCKING, greatest) ||
-	    !CU(g, cuEventCreate, &g->fork, CU_EVENT_DISABLE_TIMING) || !CU(g, cuEventCreate, &g->joined, CU_EVENT_DISABLE_TIMING))
+	if (!CU(g, cuCtxGetStreamPriorityRange, &least, &greatest))
+		return false;
+	for (int s = 0; s < NSTREAM; s++)
+		if (has_stream(g, s) &&
+		    !CU(g, cuStreamCreateWithPriority, &g->stream[s], CU_STREAM_NON_BLOCKING, s == S_COMPUTE ? least : greatest))
+			return false;
+	g->compute = g->stream[S_COMPUTE];
+	g->comm = g->stream[S_COMM];
+	if (!CU(g, cuEventCreate, &g->fork, CU_EVENT_DISABLE_TIMING) || !CU(g, cuEventCreate, &g->joined, CU_EVENT_DISABLE_TIMING))
 		return false;
 	for (uint32_t i = 0; i < n; i++)
 		for (int k = 0; k < 2; k++)
@@ -225,7 +239,7 @@ static bool cuda_open(struct rank *r, size_t bytes, struct diag *d)
 
 static void close_streams(struct gpu *g)
 {
-	for (uint32_t i = 0; g->done && i < g->r->rt->senders.n; i++)
+	for (uint32_t i = 0; g->done && i < g->r->rt->starts.n; i++)
 		for (int k = 0; k < 2; k++)
 			if (g->done[i].e[k])
 				lib.cuEventDestroy(g->done[i].e[k]);
@@ -233,10 +247,9 @@ static void close_streams(struct gpu *g)
 		lib.cuEventDestroy(g->fork);
 	if (g->joined)
 		lib.cuEventDestroy(g->joined);
-	if (g->compute)
-		lib.cuStreamDestroy(g->compute);
-	if (g->comm)
-		lib.cuStreamDestroy(g->comm);
+	for (int s = 0; s < NSTREAM; s++)
+		if (g->stream[s])
+			lib.cuStreamDestroy(g->stream[s]);
 }
 
 static void close_memory(struct gpu *g)
@@ -438,7 +451,7 @@ static void cuda_poke(struct rank *r, void *at, void *seen, int64_t bytes, bool 
 
 const struct backend cuda_backend = {
 	.name = "cuda",
-	.starts = true,
+	.starts = 1u << S_COMM | 1u << S_IN | 1u << S_OUT,
 	.load = cuda_load,
 	.unload = cuda_unload,
 	.prepare = cuda_prepare,
@@ -459,6 +472,7 @@ const struct backend cuda_backend = {
 	.ring_end = cuda_ring_end,
 	.combine = cuda_combine,
 	.comm = cuda_comm,
+	.aside = cuda_aside,
 	.wait = cuda_wait,
 	.copy = cuda_copy,
 	.add = cuda_add,

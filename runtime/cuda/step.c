@@ -165,16 +165,25 @@ static bool wait_for_device(struct gpu *g)
 
 /* -- a step -- */
 
-/* The comm stream ends in `compute`; those of channels have done so with their last message. */
+/* The other streams end in `compute`; those of channels have done so with their last message. */
 static bool join_streams(struct gpu *g)
 {
-	return CU(g, cuEventRecord, g->joined, g->comm) && CU(g, cuStreamWaitEvent, g->compute, g->joined, CU_EVENT_WAIT_DEFAULT);
+	for (int s = S_COMPUTE + 1; s < NSTREAM; s++)
+		if (g->stream[s] && (!CU(g, cuEventRecord, g->joined, g->stream[s]) ||
+				     !CU(g, cuStreamWaitEvent, g->compute, g->joined, CU_EVENT_WAIT_DEFAULT)))
+			return false;
+	return true;
 }
 
-/* The comm stream begins after `compute`, so that it is part of what is captured. */
+/* They begin after `compute`, so that they are part of what is captured. */
 static bool fork_streams(struct gpu *g)
 {
-	return CU(g, cuEventRecord, g->fork, g->compute) && CU(g, cuStreamWaitEvent, g->comm, g->fork, CU_EVENT_WAIT_DEFAULT);
+	if (!CU(g, cuEventRecord, g->fork, g->compute))
+		return false;
+	for (int s = S_COMPUTE + 1; s < NSTREAM; s++)
+		if (g->stream[s] && !CU(g, cuStreamWaitEvent, g->stream[s], g->fork, CU_EVENT_WAIT_DEFAULT))
+			return false;
+	return true;
 }
 
 /* Reads a step without doing anything, for the room that it needs: while messages are under way none can be made. */

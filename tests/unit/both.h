@@ -56,7 +56,7 @@ static inline struct both both_open(const char *props, const char *text)
 	struct module *m = both_parse(x.mem, &x.d, props, text);
 
 	x.plan = both_parse(x.mem, &x.d, props, text);
-	both_pass(&x, x.plan, "simplify,precision,differentiate,optimizer,simplify2,microbatch,place,partition,fuse,collectives,overlap,memory");
+	both_pass(&x, x.plan, "simplify,precision,differentiate,optimizer,simplify2,microbatch,place,partition,fuse,collectives,offload,overlap,memory");
 	both_pass(&x, m, "precision,differentiate,optimizer"); /* the evaluator knows no minimize */
 	x.e = eval_new(x.mem, m, 5);
 	eval_init(x.e);

@@ -332,7 +332,7 @@ static void buckets_and_waits(void **state)
 	unpart(START "%4, %5 = wait %2, %3" TYPES "%6, %7 = wait %2, %3" TYPES, "waited for twice");
 	unpart(START "%4, %5 = wait %2, %3 : f32[batch@tp, seq], f32[seq]\n", "do not agree");
 	unpart(V(0, "f32[seq]") "%1 = wait %0 : f32[seq]\n", "is not in flight");
-	unpart(V(0, "f32[seq@tp]") "%1 = all_gather %0 {dim=seq, axes=(tp), ahead=1} : f32[seq]\n", "only a gather in a loop");
+	unpart(V(0, "f32[seq@tp]") "%1 = all_gather %0 {dim=seq, axes=(tp), ahead=1} : f32[seq]\n", "in a loop can be {ahead}");
 #define AHEAD(nwith, yield) V(0, "f32[seq]") V(1, "f32[layers, seq@tp]") V(9, "f32[seq@tp]") \
 	"%2 = repeat %0, " nwith " : f32[seq] {\n  args %3: f32[seq], %4: f32[seq@tp]\n" \
 	"  %5 = all_gather %4 {dim=seq, axes=(tp), ahead=1} : f32[seq]\n  %6 = add %5, %3 : f32[seq]\n  yield " yield "\n}\n"
