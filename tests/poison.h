@@ -22,7 +22,7 @@ static inline bool poison(struct runtime *rt)
 			struct loc at = { .region = rt->regions->buf[i], .base = b->off };
 
 			memcpy(v.d, b->d, sizeof v.d);
-			if (b->role == B_INPUT || k->slot[at.region].base < 0)
+			if (b->role == B_INPUT || b->host || k->slot[at.region].base < 0)
 				continue;
 			dimid dim = rt->regions->at.at[at.region].dim;
 			int64_t n = local_bytes(rt->m, &v), lo = rank_at(k, &at) - k->arena;

@@ -1,6 +1,6 @@
 /* tests/mutate/main.c - build/mutate [-a] [-v] N SEED PLAN...: N mutants of the plans, each of one fault.
  *
- * What is true of a mutant is asked of a run of all its ranks, twice: collectives that were started are carried
+ * What is true of a mutant is asked of a run of all its ranks, twice: collectives and copies that were started are carried
  * out when they are waited for, and at once. Memory that a step may not rely on holds NaNs before it. If the run ends as that
  * of the original, in the same reports and the same bits of every buffer, the mutant is harmless, else it is
  * unsafe: it hangs, crashes, is refused by a rank, or computes something else. `ptc verify` is to reject every
@@ -96,10 +96,8 @@ static uint64_t run(const struct plan *p, bool eager)
 	uint64_t h = FNV_START;
 
 	diag_init(&d, mem, NULL, loud ? stderr : NULL);
-	if (eager)
-		setenv("PTC_TEST_EAGER", "1", 1);
-	else
-		unsetenv("PTC_TEST_EAGER");
+	unsetenv(eager ? "PTC_TEST_LATE" : "PTC_TEST_EAGER");
+	setenv(eager ? "PTC_TEST_EAGER" : "PTC_TEST_LATE", "1", 1);
 	struct module *m = module_parse(mem, p->path, p->text, p->len, &d);
 
 	if (!m || m->arena > 1 << 28 || module_ranks(m) > 64 || m->workspace < 0)

@@ -38,6 +38,16 @@ static bool is_comm(const struct op *op)
 	return comm_sends(op->code);
 }
 
+static bool is_copy(const struct op *op)
+{
+	return opinfo[op->code].class == C_HOST;
+}
+
+static bool is_flier(const struct op *op)
+{
+	return may_fly(op->code);
+}
+
 static bool is_any_comm(const struct op *op)
 {
 	return opinfo[op->code].class == C_COMM;
@@ -51,11 +61,6 @@ static bool is_any(const struct op *op)
 static bool is_wait(const struct op *op)
 {
 	return op->code == OP_WAIT;
-}
-
-static bool is_async(const struct op *op)
-{
-	return HAS(op, async) && op->at.async;
 }
 
 static bool is_accumulate(const struct op *op)
@@ -343,7 +348,7 @@ static bool drop_wait(struct module *m, uint64_t *seed)
 
 static bool toggle_async(struct module *m, uint64_t *seed)
 {
-	struct op *op = pick(m, seed, false, is_comm);
+	struct op *op = pick(m, seed, false, is_flier);
 
 	if (!op)
 		return false;
@@ -356,7 +361,7 @@ static bool toggle_async(struct module *m, uint64_t *seed)
 
 static bool is_gather(const struct op *op)
 {
-	return op->code == OP_ALL_GATHER && op->home->owner;
+	return (op->code == OP_ALL_GATHER || op->code == OP_FROM_HOST) && op->home->owner;
 }
 
 static bool toggle_ahead(struct module *m, uint64_t *seed)
@@ -390,6 +395,75 @@ static bool other_dim(struct module *m, uint64_t *seed)
 		return false;
 	SET(op, dim, op->in[0]->d[draw(seed, op->in[0]->nd)]);
 	return true;
+}
+
+/* -- copies from and to the host -- */
+
+static bool drop_copy(struct module *m, uint64_t *seed)
+{
+	struct op *op = pick(m, seed, false, is_copy);
+
+	if (!op)
+		return false;
+	bypass(op);
+	return true;
+}
+
+static bool move_copy(struct module *m, uint64_t *seed)
+{
+	struct op *op = pick(m, seed, false, is_copy);
+
+	return op && move_op(op, seed, 20);
+}
+
+static bool swap_copies(struct module *m, uint64_t *seed)
+{
+	struct op *a = pick(m, seed, false, is_copy), *b = pick(m, seed, false, is_copy);
+
+	if (!a || a == b || a->code != b->code || a->home != b->home)
+		return false;
+	struct value *in = a->in[0];
+
+	a->in[0] = b->in[0];
+	b->in[0] = in;
+	return true;
+}
+
+/* A copy that lies where another value does. */
+static bool overlap_copy(struct module *m, uint64_t *seed)
+{
+	struct op *op = pick(m, seed, false, is_copy);
+	struct value *other = placed_value(m, seed);
+
+	if (!op || !other)
+		return false;
+	op->out[0]->off = draw(seed, 4) ? other->off : other->off + 64 * (int64_t)draw(seed, 9) - 256;
+	return op->out[0]->off >= 0;
+}
+
+static bool is_wait_for_copy(const struct op *op)
+{
+	return op->code == OP_WAIT && op->in[0]->def && is_copy(op->in[0]->def);
+}
+
+static bool drop_copy_wait(struct module *m, uint64_t *seed)
+{
+	struct op *op = pick(m, seed, false, is_wait_for_copy), *start;
+
+	if (!op)
+		return false;
+	start = op->in[0]->def;
+	bypass(op);
+	if (draw(seed, 2))
+		start->has &= ~(1u << A_async);
+	return true;
+}
+
+static bool move_copy_wait(struct module *m, uint64_t *seed)
+{
+	struct op *op = pick(m, seed, false, is_wait_for_copy);
+
+	return op && move_op(op, seed, 40);
 }
 
 /* The result is said to have another size. */
@@ -778,6 +852,12 @@ const struct mutation mutations[] = {
 	{ "wait dropped", drop_wait },
 	{ "async changed", toggle_async },
 	{ "ahead changed", toggle_ahead },
+	{ "host copy dropped", drop_copy },
+	{ "host copy moved", move_copy },
+	{ "host copies swapped", swap_copies },
+	{ "host copy overlapped", overlap_copy },
+	{ "wait for a copy dropped", drop_copy_wait },
+	{ "wait for a copy moved", move_copy_wait },
 	{ "max changed", flip_max },
 	{ "other dim", other_dim },
 	{ "other size", resize_comm },

@@ -32,6 +32,25 @@ piped pipe3 'interleaved, chunks = 2' 'pp = 2, dp = 1, tp = 1'
 piped pipe4 zb_v 'pp = 2, dp = 1, tp = 1'
 piped pipe5 1f1b 'pp = 2, dp = 2, tp = 1' 'params -> dp'
 piped pipe6 1f1b 'pp = 4, dp = 1, tp = 1' '' llama
+# Copies from and to the host, started early.
+hosted() { # NAME MODEL MESH ARROWS
+	{
+		sed -e '/^plan/,$d' -e "s|include \"../../|include \"$PWD/|" "tests/equiv/$2.pdsl"
+		printf 'hardware cpu {\n\tflops fp32 = 1M\n\tmemory 8Gi, bandwidth = 1M\n\tlink slow, bandwidth = 1M, latency = 1n\n'
+		printf '\thost bandwidth = 1M, latency = 1n\n}\nplan {\n\tmesh %s\n\tbatch -> dp\n%s\n}\n' "$3" "$4"
+	} >"$TMP/pipe-$1.pdsl"
+}
+hosted host1 gpt 'dp = 1' '	params -> host
+	optimizer -> host'
+hosted host2 gpt 'dp = 2' '	optimizer -> dp
+	optimizer -> host
+	params -> host'
+hosted host3 mlp 'dp = 2' '	params -> dp
+	params -> host'
+hosted host4 gpt 'pp = 2, dp = 1' '	layers -> pp
+	pipeline 1f1b
+	optimizer -> host
+	params -> host'
 plans=
 while read -r name file options; do
 	# shellcheck disable=SC2086
@@ -58,6 +77,10 @@ pipe2    pipe2.pdsl --set layers=4,microbatches=2
 pipe3    pipe3.pdsl --set layers=5,microbatches=4
 pipe4    pipe4.pdsl --set layers=7,microbatches=4
 pipe5    pipe5.pdsl --set layers=4,microbatches=2
+host1    pipe-host1.pdsl --set layers=5
+host2    pipe-host2.pdsl --set layers=3,microbatches=2
+host3    pipe-host3.pdsl
+host4    pipe-host4.pdsl --set layers=5,microbatches=4
 pipe6    pipe6.pdsl --set layers=7,microbatches=2
 TABLE
 
