@@ -4,7 +4,7 @@ cd "$(dirname "$0")/.." || exit 1
 . tests/lib.sh
 . tests/sanitized.sh
 
-units=$(ls tests/unit | sed -n 's/^\(test_runtime.*\|test_pipeline\)\.c$/\1/p' | grep -v gemm)
+units=$(ls tests/unit | sed -n 's/^\(test_runtime.*\|test_pipeline\|test_offload\)\.c$/\1/p' | grep -v gemm)
 # shellcheck disable=SC2086
 build_with tsan thread $units
 small tsan

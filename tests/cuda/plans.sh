@@ -23,4 +23,19 @@ plans <<TABLE
 0 mixtral dp=2,ep=2,tp=1 -
 0 mixtral dp=1,ep=2,tp=2 - precision=bf16
 0 gpt     dp=2,tp=1 params_->_host;optimizer_->_host;optimizer_->_dp
+1 gpt     dp=1,tp=1 params_->_host;optimizer_->_host layers=3
 TABLE
+
+# A wait left out is found: of compute (the first stream) for a copy that comes in, of such a copy (the third) for compute.
+case_of mlp
+write_case dp=1,tp=1 'params_->_host;optimizer_->_host' >"$TMP/case.pdsl"
+found=
+for wait in 7 8 9 10 11 12 13 14; do
+	SOFTGPU_CHECK=1 SOFTGPU_DROP_WAIT=$wait timeout 300 "$PTC" check --backend cuda "$TMP/case.pdsl" >"$TMP/out" 2>"$TMP/err"
+	[ $? = 66 ] && found="$found $(sed -n 's/^softgpu: left out: wait .* by stream //p' "$TMP/err")"
+	case "$found " in *" 1 "*" 3 "*) break ;; esac
+done
+case "$found " in
+*" 1 "*" 3 "*) ok "copies from the host: waits left out are found" ;;
+*) bad "copies from the host: waits left out are found:$found" "$TMP/err" ;;
+esac
