@@ -73,6 +73,11 @@ struct schedule_fault {
  * buffers a channel (0: any number). False: fault says the first thing wrong. */
 bool schedule_check(struct arena *mem, const struct schedule *s, const struct actions *list, int receive,
 		    struct schedule_fault *fault);
+/* The least receive buffers of a channel, `from` (1 or more) at least, with which lists that schedule_check takes come
+ * to their end where a stage waits to send until its message before has left: it has one buffer for each channel. 0:
+ * they never do; fault says why, or why not with `from`. */
+int schedule_buffers(struct arena *mem, const struct schedule *s, const struct actions *list, int from,
+		     struct schedule_fault *fault);
 
 /* -- schedule_csv.c: as PyTorch's torch.distributed.pipelining writes and reads it: one row a
  * rank, cells like 0F0, 1B3, 1I3, 1W3; empty cells and cells of communication mean nothing. -- */

@@ -127,3 +127,30 @@ bool schedule_check(struct arena *mem, const struct schedule *s, const struct ac
 	*f = simulate(mem, s, list, &none).fault;
 	return !f->what;
 }
+
+static bool comes_to_end(struct arena *mem, const struct schedule *s, const struct actions *list, int receive,
+			 struct schedule_fault *f)
+{
+	struct costs none = { .chunk = NEWN(mem, struct chunk_cost, s->p * s->v), .receive = receive, .send = SEND_BUFFERS };
+
+	*f = simulate(mem, s, list, &none).fault;
+	return !f->what;
+}
+
+int schedule_buffers(struct arena *mem, const struct schedule *s, const struct actions *list, int from,
+		     struct schedule_fault *f)
+{
+	int to = s->m * s->v; /* all that a channel ever has */
+	struct schedule_fault never;
+
+	if (comes_to_end(mem, s, list, from, f))
+		return from;
+	if (from >= to || !comes_to_end(mem, s, list, to, &never))
+		return 0;
+	while (from + 1 < to) {
+		int middle = from + (to - from) / 2;
+
+		*(comes_to_end(mem, s, list, middle, &never) ? &to : &from) = middle;
+	}
+	return to;
+}

@@ -27,6 +27,7 @@ struct sim {
 	struct { VEC(struct channel) v; } ch;
 	uint8_t *done;       /* bits of kinds, by chunk and microbatch */
 	uint32_t *pc;
+	bool *ran;           /* the action of a stage has run, and taken its message; it waits to send its own */
 	double *now;
 	struct run *run;
 };
@@ -123,7 +124,7 @@ static void wait_output(struct sim *x, const struct action *a, int dir, struct w
 {
 	int n = x->c->send;
 
-	if (x->out[dir][a->chunk] < 0 || !n || w->stage >= 0)
+	if (a->kind == ACT_W || x->out[dir][a->chunk] < 0 || !n)
 		return;
 	struct channel *c = &x->ch.v.at[x->out[dir][a->chunk]];
 	if (c->made < n)
@@ -139,6 +140,10 @@ static struct wait find_wait(struct sim *x, int d, const struct action *a)
 	struct wait w = { x->now[d], -1, NULL };
 	int dir = a->kind != ACT_F;
 
+	if (x->ran[d]) {
+		wait_output(x, a, dir, &w);
+		return w;
+	}
 	if (a->kind == ACT_W) {
 		if (!is_done(x, a->chunk, a->mb, 1u << ACT_I))
 			w = (struct wait){ 0, d, "comes before what it needs" };
@@ -147,7 +152,6 @@ static struct wait find_wait(struct sim *x, int d, const struct action *a)
 	if (dir && !is_done(x, a->chunk, a->mb, 1u << ACT_F))
 		return (struct wait){ 0, d, "comes before what it needs" };
 	wait_input(x, d, a, dir, &w);
-	wait_output(x, a, dir, &w);
 	return w;
 }
 
@@ -160,12 +164,12 @@ static void take(struct sim *x, int channel, double end)
 	move(x, c);
 }
 
-static void give(struct sim *x, int channel, const struct action *a, const struct event *e)
+static void give(struct sim *x, int channel, const struct action *a, double began, double ready)
 {
 	if (channel < 0)
 		return;
 	struct channel *c = &x->ch.v.at[channel];
-	c->msg[c->made++] = (struct message){ .chunk = a->chunk, .mb = a->mb, .began = e->start, .ready = e->end,
+	c->msg[c->made++] = (struct message){ .chunk = a->chunk, .mb = a->mb, .began = began, .ready = ready,
 					      .hop = x->c->chunk[a->chunk].hop[a->kind != ACT_F] };
 	move(x, c);
 }
@@ -176,7 +180,6 @@ static void act(struct sim *x, int d, double start)
 	struct stage_run *r = &x->run->stage[d];
 	double seconds = x->c->chunk[a->chunk].seconds[a->kind];
 	struct event e = { *a, start, start + seconds };
-	int dir = a->kind != ACT_F;
 
 	if (!r->n)
 		r->start = start;
@@ -184,11 +187,22 @@ static void act(struct sim *x, int d, double start)
 	r->busy += seconds;
 	x->now[d] = r->end = e.end;
 	x->done[(int64_t)a->chunk * x->s->m + a->mb] |= (uint8_t)(1u << a->kind);
+	x->ran[d] = true;
+	if (a->kind != ACT_W)
+		take(x, x->in[a->kind != ACT_F][a->chunk], e.end);
+}
+
+/* What the action has made goes, from `at` on. */
+static void send_off(struct sim *x, int d, double at)
+{
+	const struct action *a = &x->list[d].at[x->pc[d]];
+	struct stage_run *r = &x->run->stage[d];
+
+	x->now[d] = r->end = at;
 	x->pc[d]++;
-	if (a->kind == ACT_W)
-		return;
-	take(x, x->in[dir][a->chunk], e.end);
-	give(x, x->out[dir][a->chunk], a, &e);
+	x->ran[d] = false;
+	if (a->kind != ACT_W)
+		give(x, x->out[a->kind != ACT_F][a->chunk], a, r->event[r->n - 1].start, at);
 }
 
 static bool walk(struct sim *x)
@@ -204,7 +218,7 @@ static bool walk(struct sim *x)
 
 				if (w.stage >= 0)
 					break;
-				act(x, d, w.until);
+				x->ran[d] ? send_off(x, d, w.until) : act(x, d, w.until);
 				again = true;
 			}
 			all &= x->pc[d] == x->list[d].n;
@@ -336,6 +350,7 @@ struct run simulate(struct arena *mem, const struct schedule *s, const struct ac
 	x.first = NEWN(mem, int, s->p);
 	x.done = NEWN(mem, uint8_t, (int64_t)x.chunks * s->m);
 	x.pc = NEWN(mem, uint32_t, s->p);
+	x.ran = NEWN(mem, bool, s->p);
 	x.now = NEWN(mem, double, s->p);
 	make_channels(&x);
 	for (int d = 0; d < s->p; d++) {

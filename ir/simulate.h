@@ -25,7 +25,7 @@ struct costs {
 	int send;                       /* at its start; 0: any number */
 	bool clip;                      /* the global norm: no epilogue before all stages have reduced */
 };
-enum { RECEIVE_BUFFERS = 2 };
+enum { RECEIVE_BUFFERS = 2, SEND_BUFFERS = 1 }; /* of a plan that says no other; of every plan */
 
 struct event { /* of a timeline */
 	struct action what;

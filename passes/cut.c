@@ -258,6 +258,34 @@ static void cut_and_order(struct module *m, struct arena *mem, struct timing *t,
 	choose_order(m, mem, t, NULL);
 }
 
+/* -- receive buffers -- */
+
+/* With more than one chunk a stage, or few microbatches in flight, a stage may wait for one that waits to send to it:
+ * there must be more receive buffers than are usual. They are taken, if the plan does not say how many. */
+static bool settle_buffers(struct module *m, struct diag *d, struct arena *mem)
+{
+	struct schedule s = pipe_schedule(m);
+	int have = m->pipe.buffers ? (int)m->pipe.buffers : RECEIVE_BUFFERS;
+	struct span at = m->mesh.at[m->pipe.user].at;
+	struct schedule_fault fault;
+	int need = schedule_buffers(mem, &s, schedule_expand(mem, &s), have, &fault);
+
+	if (need == have)
+		return true;
+	if (!need) {
+		diag_error(d, at, "%s: %s", fault.what, fault.note);
+		diag_note(d, at, "take another order%s", m->pipe.inflight ? ", or leave 'inflight' out" : "");
+		return false;
+	}
+	if (m->pipe.buffers) {
+		diag_error(d, at, "with %d receive buffer%s %s: %s", have, have == 1 ? "" : "s", fault.what, fault.note);
+		diag_note(d, at, "set buffers = %d, or leave it out", need);
+		return false;
+	}
+	m->pipe.buffers = need;
+	return true;
+}
+
 bool pass_balance(struct module *m, struct diag *d)
 {
 	struct schedule s = pipe_schedule(m);
@@ -273,6 +301,7 @@ bool pass_balance(struct module *m, struct diag *d)
 	bool asks = room(m) > 0 && (!m->pipe.fixed || !m->pipe.list) && open_needs(&needs, m, mem);
 
 	cut_and_order(m, mem, t, &s, asks ? &needs : NULL);
+	bool goes = settle_buffers(m, d, mem);
 	arena_free(mem);
-	return true;
+	return goes;
 }

@@ -81,7 +81,7 @@ int gen_pipeline(struct gen *g)
 		}
 	while (size > 2 && size * p.chunks > total + 2)
 		size--;
-	if (!a.dims.n || size * p.chunks > total + 2 || !total)
+	if (!a.dims.n || size * p.chunks > total + 2 || !total || m->mesh.n == MAX_MESH)
 		return 1;
 	if (chance(g, 15))
 		p.inflight = 1 + (int64_t)roll(g, 6);

@@ -298,7 +298,7 @@ void gen_mesh(struct gen *g)
 		bool made = gen_step(g);
 		int size = many ? 1 + (int)roll(g, 16) : sizes[roll(g, LEN(sizes))];
 
-		if (!chance(g, i ? 55 : 95) || ranks * size > most)
+		if (!chance(g, i ? 55 : 95) || ranks * size > most || m->mesh.n == MAX_MESH)
 			continue;
 		struct user_axis u = { names[i], made ? size : 1, { 0 } };
 		struct axis a = { names[i], u.size, (int)m->mesh.n, false };

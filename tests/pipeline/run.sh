@@ -140,6 +140,12 @@ else
 	ok "a penalty is added up once a step"
 fi
 
+# an order that waits for itself with two receive buffers gets more
+sed '/^# >>>/,$d; s/, buffers = 2//' tests/error/39-stages-wait.pdsl >"$TMP/wait.pdsl"
+if expect "receive buffers" 0 timeout 600 "$PTC" check "$TMP/wait.pdsl" && expect "receive buffers" 0 "$PTC" verify "$TMP/wait.pdsl"; then
+	ok "receive buffers"
+fi
+
 # -- training: the losses of one rank, the same bits each time, params that load into other layouts --
 
 # trains NAME ORDER MESH OPTIONS...: three steps, a line of JSON each, to $TMP/out

@@ -276,6 +276,45 @@ static void a_short_last_group_deadlocks(void **state)
 	assert_int_equal(deadlocks, 120);
 }
 
+/* A stage has one buffer to send from: then two to receive into are not always enough for interleaved. */
+static void receive_buffers(void **state)
+{
+	(void)state;
+	int more = 0;
+
+	for (int kind = 0; kind < SCHED_LIST; kind++)
+		for (int p = 2; p <= 8; p++)
+			for (int m = 1; m <= 4 * p; m++) {
+				struct arena *mem = arena_new();
+				struct schedule s = { .kind = (enum schedule_kind)kind, .p = p, .v = 1, .m = m };
+				struct schedule_fault fault;
+
+				s.v = kind == SCHED_INTERLEAVED || kind == SCHED_ZB_V ? 2 : 1;
+				const struct actions *list = schedule_expand(mem, &s);
+				int n = schedule_buffers(mem, &s, list, RECEIVE_BUFFERS, &fault);
+				assert_true(n >= RECEIVE_BUFFERS);
+				assert_true(n == RECEIVE_BUFFERS || kind == SCHED_INTERLEAVED);
+				if (n > RECEIVE_BUFFERS) {
+					struct costs c = equal_costs(mem, &s, 1, 1, 1, 0);
+
+					c.send = SEND_BUFFERS;
+					c.receive = n - 1;
+					assert_string_equal(simulate(mem, &s, list, &c).fault.what, "the stages wait for each other");
+					assert_non_null(strstr(fault.note, "has all its buffers full to stage"));
+					more++;
+				}
+				arena_free(mem);
+			}
+	printf("interleaved, 2 chunks: %d of 140 need more than %d receive buffers\n", more, RECEIVE_BUFFERS);
+	assert_true(more > 0);
+
+	struct arena *mem = arena_new();
+	struct schedule s = { .kind = SCHED_INTERLEAVED, .p = 6, .v = 2, .m = 17 };
+	struct schedule_fault fault;
+	assert_int_equal(schedule_buffers(mem, &s, schedule_expand(mem, &s), 2, &fault), 3);
+	arena_free(mem);
+}
+
 static void any_size_is_a_step(void **state)
 {
 	(void)state;
@@ -507,6 +546,7 @@ int main(void)
 		cmocka_unit_test(one_chunk_for_any_microbatches),
 		cmocka_unit_test(zb_h1_with_unequal_halves),
 		cmocka_unit_test(a_short_last_group_deadlocks),
+		cmocka_unit_test(receive_buffers),
 		cmocka_unit_test(any_size_is_a_step),
 		cmocka_unit_test(limits_in_flight),
 		cmocka_unit_test(names_and_limits),
