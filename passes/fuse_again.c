@@ -153,14 +153,23 @@ void fuse_find_labels(struct fuse *f)
 	}
 }
 
-/* Stored whatever the kernels are. */
+/* Do the two run at different places of a pipeline? Then what one of them reads may not be where the other is. */
+static bool is_elsewhere(const struct op *a, const struct op *b)
+{
+	return HAS(a, where) && a->at.where != b->at.where;
+}
+
+/* Stored whatever the kernels are, or sent. */
 bool fuse_is_stored(const struct fuse *f, int i)
 {
 	if (f->it[i].role == OUTSIDE || fuse_yields(f, f->it[i].op->out[0]))
 		return true;
-	for (uint32_t u = 0; u < f->it[i].users.n; u++)
-		if (f->it[f->it[i].users.at[u]].role == OUTSIDE)
+	for (uint32_t u = 0; u < f->it[i].users.n; u++) {
+		const struct item *user = &f->it[f->it[i].users.at[u]];
+
+		if (user->role == OUTSIDE || is_elsewhere(f->it[i].op, user->op))
 			return true;
+	}
 	return false;
 }
 
