@@ -18,6 +18,7 @@
 
 #include "passes/kinds.h"
 
+
 struct spot *spot_of(struct stages *s, const struct value *v)
 {
 	struct value *w = (struct value *)v;
@@ -217,6 +218,19 @@ static int reach(struct stages *s, const struct value *v)
 	return v->def->phase == FORWARD ? place + 1 : place - 1;
 }
 
+/* It follows from forward alone, and is made where its first reader in backward is: see raise_backward. */
+static bool is_free(struct stages *s, const struct op *op)
+{
+	for (uint32_t i = 0; i < op->nin; i++) {
+		const struct op *def = op->in[i]->def;
+		const struct spot *x = spot_of(s, op->in[i]);
+
+		if (def && def->phase == BACKWARD && x->place >= 0 && !x->free)
+			return false;
+	}
+	return true;
+}
+
 static int back_place(struct stages *s, const struct op *op)
 {
 	int lo = 0, hi = 2 * s->n, at;
@@ -231,10 +245,11 @@ static int back_place(struct stages *s, const struct op *op)
 			lo = reach(s, v);
 		if (v->def->phase == BACKWARD && x->parts.n == 1 && x->parts.at[0].partial)
 			return x->place;
-		if (v->def->phase == BACKWARD && reach(s, v) < hi)
+		if (v->def->phase == BACKWARD && !x->free && reach(s, v) < hi)
 			hi = reach(s, v);
 	}
-	at = op->of && HAS(op->of, where) && op->of->phase == FORWARD ? place_of(op->of) : hi;
+	bool sum = op->code == OP_ACCUM && !is_free(s, op); /* of cotangents: the earlier it is added up, the less is sent */
+	at = !sum && op->of && HAS(op->of, where) && op->of->phase == FORWARD ? place_of(op->of) : hi;
 	at = at % 2 ? at - 1 : at;
 	return at < lo ? lo : at > hi ? hi : at;
 }
@@ -376,9 +391,11 @@ static void split_op(struct stages *s, struct op *op)
 static void place_back_op(struct stages *s, struct op *op)
 {
 	int place = back_place(s, op);
+	bool free = is_free(s, op);
 
 	put(s, op, place);
 	for (uint32_t i = 0; i < op->nout; i++) {
+		spot_of(s, op->out[i])->free = free;
 		struct part_at p = { place, false, op->out[i] };
 
 		for (uint32_t k = 0; k < op->nin; k++) {

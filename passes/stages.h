@@ -15,6 +15,7 @@ struct part_at {
 /* What the pass knows of a value. */
 struct spot {
 	int place;       /* in forward and backward; -1: none, it is made where it is read */
+	bool free;       /* of backward, made of forward alone: it bounds no reader */
 	bool deferred;   /* may stay a sum over places until the epilogue */
 	VEC(struct part_at) parts;
 	int64_t need;    /* places that read it (values without one, prologue, buffers' reads) */

@@ -128,7 +128,9 @@ cases
 for model in tests/pipeline/*.pdsl; do
 	for how in '--set microbatches=3' '--set microbatches=1' '--set microbatches=2 --mesh pp=3'; do
 		# shellcheck disable=SC2086
-		if expect "$model $how" 0 timeout 600 "$PTC" check "$model" $how; then ok "$model $how"; fi
+		if expect "$model $how" 0 timeout 600 "$PTC" check "$model" $how && expect "$model $how" 0 "$PTC" verify "$model" $how; then
+			ok "$model $how"
+		fi
 	done
 done
 
