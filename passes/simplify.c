@@ -258,6 +258,15 @@ static void join_operands(struct op *op)
 
 static bool fold_block(struct module *m, struct block *block);
 
+/* Is carried value i never changed, or the same number before and after each iteration? */
+static bool stays(const struct op *op, uint32_t i)
+{
+	const struct value *init = now(op->in[i]), *yield = op->body->yields.at[i];
+
+	return yield == op->body->args.at[i] ||
+	       (is_const(init) && is_number(yield, init->def->at.value) && same_dims(init, yield));
+}
+
 static bool fold_repeat(struct module *m, struct op *op)
 {
 	bool any = false;
@@ -267,8 +276,7 @@ static bool fold_repeat(struct module *m, struct op *op)
 	join_operands(op);
 	any |= fold_block(m, op->body);
 	for (uint32_t i = 0; i < (uint32_t)op->at.ncarry; i++)
-		if (op->body->yields.at[i] == op->body->args.at[i] &&
-		    op->in[i]->dt == op->out[i]->dt) {
+		if (stays(op, i) && op->in[i]->dt == op->out[i]->dt) {
 			demote(op, i--);
 			any = true;
 		}
