@@ -64,10 +64,23 @@ static bool may_be_idle(const struct op *op, uint32_t i, const uint32_t *readers
 	return (op->code == OP_ATTENTION && i == 1) || (op->code == OP_ATTENTION_GRAD && is_any_read(op, readers));
 }
 
-/* A loop need not read what it carries: what the last iteration made is its result. Gradients add up. */
+static bool is_zero(const struct value *v)
+{
+	const struct op *def = v->def;
+
+	while (def && def->code == OP_KERNEL) {
+		v = def->body->yields.at[v->no];
+		def = v->def;
+	}
+	return def && def->code == OP_CONST && def->at.value == 0;
+}
+
+/* A loop need not read what it carries: what the last iteration made is its result. Gradients add up, but for the
+ * cotangent of what each iteration carries on detached: from zero, as nothing of the result leads back. */
 static bool may_be_unused(const struct op *op, uint32_t i, const uint32_t *readers)
 {
-	return op->code == OP_REPEAT && i < op->at.ncarry && readers[op->out[i]->id] && !makes_gradients(op);
+	return op->code == OP_REPEAT && i < op->at.ncarry && readers[op->out[i]->id] &&
+	       (!makes_gradients(op) || (op->out[i]->kind != K_SUM && is_zero(op->in[i])));
 }
 
 static bool is_read(struct prover *p, const struct block *block, const uint32_t *readers)
