@@ -26,6 +26,7 @@ struct pair {
 	int64_t where;           /* at the top: the place whose ops these are */
 	bool dear;               /* may do dear ops once more */
 	int64_t first;           /* so many iterations of a stage keep less than the others; 0: all keep the same */
+	bool apart;              /* the two run at different places of a pipeline: nothing is made again */
 	bool shared;             /* other backward blocks read what f makes */
 	VEC(struct node *) nodes;
 	VEC(struct value *) kept, rest; /* auto: the choice, for when nodes are made anew; rest: not by the first */

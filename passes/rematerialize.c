@@ -281,7 +281,7 @@ void find_nodes(struct pair *p)
 static void do_pair(struct pair *p)
 {
 	find_nodes(p);
-	if (!choose_kept(p))
+	if (p->apart || !choose_kept(p))
 		keep_all(p);
 	else if (p->first)
 		keep_rest(p);
@@ -303,10 +303,10 @@ static struct op *forward_of(const struct block *f, const struct op *rev)
 	return NULL;
 }
 
-static struct pair open_pair(struct module *m, struct op *fwd, struct op *rev)
+static struct pair open_pair(struct module *m, struct op *fwd, struct op *rev, bool apart)
 {
 	enum recompute_how how = m->recompute.how;
-	struct pair p = { .m = m, .f = fwd->body, .b = rev->body, .fwd = fwd, .rev = rev,
+	struct pair p = { .m = m, .f = fwd->body, .b = rev->body, .fwd = fwd, .rev = rev, .apart = apart,
 			  .dear = how == RECOMPUTE_FULL || (how == RECOMPUTE_SELECTIVE && m->recompute.keep.n) };
 
 	read_directly(&p);
@@ -315,7 +315,7 @@ static struct pair open_pair(struct module *m, struct op *fwd, struct op *rev)
 
 		if (!inner)
 			continue;
-		struct pair x = open_pair(m, inner, op);
+		struct pair x = open_pair(m, inner, op, apart);
 		do_pair(&x);
 	}
 	return p;
@@ -331,7 +331,7 @@ static pairs top_pairs(struct module *m)
 		struct op *fwd = forward_of(&m->top, op);
 
 		if (fwd)
-			PUSH(m->mem, &all, open_pair(m, fwd, op));
+			PUSH(m->mem, &all, open_pair(m, fwd, op, fwd->at.where != op->at.where));
 	}
 	for (uint32_t i = 0; i < all.n; i++)
 		for (uint32_t k = 0; k < all.n; k++)
@@ -342,6 +342,8 @@ static pairs top_pairs(struct module *m)
 static void do_chosen(struct pair *p)
 {
 	find_nodes(p);
+	if (p->apart)
+		keep_all(p);
 	for (uint32_t i = 0; i < p->kept.n; i++) {
 		struct node *n = node_of(p, p->kept.at[i]);
 
