@@ -24,10 +24,19 @@ void add_version(struct part *p, struct value *old, struct value *val)
 	PUSH(p->m->mem, &i->ver, ver);
 }
 
-static struct value *made(const struct info *i, const struct value *v, const struct sharding *sh)
+/* With a pipeline the epilogue finds a value as it is, and not what forward or backward made of one of the prologue for
+ * themselves: that is at their place only. */
+static bool is_there(const struct part *p, const struct info *i, uint32_t k)
+{
+	enum phase by = i->ver.at[k].phase;
+
+	return !k || by == PROLOGUE || by == EPILOGUE || pipe_axis(p->m) < 0 || p->scope->b.phase != EPILOGUE;
+}
+
+static struct value *made(const struct part *p, const struct info *i, const struct value *v, const struct sharding *sh)
 {
 	for (uint32_t k = 0; k < i->ver.n; k++)
-		if (sharding_equal(&i->ver.at[k].sh, sh, v->nd))
+		if (sharding_equal(&i->ver.at[k].sh, sh, v->nd) && is_there(p, i, k))
 			return i->ver.at[k].val;
 	return NULL;
 }
@@ -159,7 +168,8 @@ void available(struct part *p, struct value *v, shardings *list)
 		return;
 	}
 	for (uint32_t k = 0; k < i->ver.n; k++)
-		offer(p, list, v, &i->ver.at[k].sh);
+		if (is_there(p, i, k))
+			offer(p, list, v, &i->ver.at[k].sh);
 	if (i->how == H_ALIAS || i->how == H_STACKED ||
 	    ((i->how == H_WITH || i->how == H_OVER) && i->scope->open))
 		available_from(p, v, i, list);
@@ -195,7 +205,7 @@ double version_seconds(struct part *p, struct value *v, const struct sharding *s
 		return version_seconds(p, i->from, &from);
 	}
 	if (i->how == H_WITH && i->scope->open && !gate_shut(p, i))
-		return made(i, v, sh) ? 0 : version_seconds(p, i->from, sh);
+		return made(p, i, v, sh) ? 0 : version_seconds(p, i->from, sh);
 	available(p, v, &list);
 	for (uint32_t k = 0; k < list.n; k++) {
 		struct chain c = reshard_chain(p->m, v->nd, v->d, v->dt, &list.at[k], sh);
@@ -398,7 +408,7 @@ static struct value *exact_stacked(struct part *p, struct value *v, struct info 
 static struct value *exact(struct part *p, struct value *v, const struct sharding *sh)
 {
 	struct info *i = info_of(p, v);
-	struct value *val = made(i, v, sh);
+	struct value *val = made(p, i, v, sh);
 
 	if (val)
 		return val;
@@ -471,7 +481,7 @@ static struct value *get_free(struct part *p, struct value *v, struct info *i, c
 	for (int k = 0; k < v->nd; k++)
 		if (op_closed_dim(op, v->d[k]) || !op_may_split(p->m, op, op_label(op, v->d[k], true), &base.on[k]))
 			base.on[k] = (struct axes){ 0 };
-	struct value *val = made(i, v, &base);
+	struct value *val = made(p, i, v, &base);
 	if (!val) {
 		for (uint32_t k = 0; k < op->nin; k++) {
 			struct sharding need = { .sum = 0 };
@@ -513,7 +523,7 @@ void fix_wild(struct part *p, struct value *v, const struct sharding *sh)
 struct value *get_version(struct part *p, struct value *v, const struct sharding *sh)
 {
 	struct info *i = info_of(p, v);
-	struct value *val = made(i, v, sh);
+	struct value *val = made(p, i, v, sh);
 	struct sharding from;
 
 	if (val)
@@ -526,7 +536,7 @@ struct value *get_version(struct part *p, struct value *v, const struct sharding
 		return get_with(p, v, i, sh);
 	if (i->how == H_WILD) {
 		fix_wild(p, v, sh);
-		return made(i, v, sh);
+		return made(p, i, v, sh);
 	}
 	if (gate_shut(p, i) && !sharding_equal(&i->gate, sh, v->nd)) {
 		val = get_version(p, v, &i->gate);
