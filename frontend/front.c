@@ -76,6 +76,7 @@ static void check_model(struct ctx *c, const struct node *items)
 	check_gradients(c);
 	check_arrows(c);
 	check_keep(c);
+	check_first(c);
 }
 
 static struct module *lower(struct arena *mem, struct sources *src, struct diag *d, const char *path,

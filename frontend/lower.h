@@ -251,6 +251,7 @@ void read_software(struct ctx *c, const struct node *line); /* software.c */
 void read_recompute(struct ctx *c, const struct node *line);
 void read_chunk(struct ctx *c, const struct node *line); /* chunk.c */
 void check_keep(struct ctx *c); /* does `keep` name something? */
+void check_first(struct ctx *c); /* are there more iterations than `first` says? */
 /* What the arrows do to the tensors of the model: arrows that do nothing, padding, microbatches. */
 void check_arrows(struct ctx *c);
 bool lower_hardware(struct ctx *c, const char *name, struct span at);

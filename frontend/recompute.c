@@ -94,6 +94,35 @@ static bool any_named(const struct block *block, const struct node *what)
 	return false;
 }
 
+/* The iterations that `first` counts: of the pipeline's repeats, or of the longest at the top. */
+static int64_t counted(const struct module *m)
+{
+	int64_t most = 0, piped = 0;
+
+	for (const struct op *op = m->top.first; op; op = op->next) {
+		int64_t n = op->code == OP_REPEAT ? dim_size(m, op->at.dim) : 0;
+
+		most = n > most ? n : most;
+		piped += n && pipe_takes(m, op->at.dim) ? n : 0;
+	}
+	return piped ? piped : most;
+}
+
+void check_first(struct ctx *c)
+{
+	const struct recompute *r = &c->m->recompute;
+	int64_t n = counted(c->m);
+
+	if (!r->first || r->first < n)
+		return;
+	caution(c, r->at, "first is %lld, and there are %lld iterations: all of them make again what they need", (long long)r->first,
+		(long long)n);
+	if (n > 1)
+		hint(c, "leave 'first' out, or give a number from 1 to %lld", (long long)n - 1);
+	else
+		hint(c, "leave 'first' out");
+}
+
 void check_keep(struct ctx *c)
 {
 	const struct recompute *r = &c->m->recompute;
