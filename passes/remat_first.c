@@ -11,7 +11,7 @@ int64_t first_apart(const struct pair *p, int64_t n)
 {
 	dimid kept = p->fwd ? kept_part(p->m, p->fwd->at.dim) : NODIM;
 
-	if (!n || !p->fwd || p->fwd->home != &p->m->top || dim_size(p->m, p->fwd->at.dim) <= n)
+	if (!n || p->apart || !p->fwd || p->fwd->home != &p->m->top || dim_size(p->m, p->fwd->at.dim) <= n)
 		return 0;
 	return kept == NODIM || p->m->dims.at[kept].from == n - p->shared ? n : 0;
 }
