@@ -1,5 +1,5 @@
 /* codegen/codegen.c - the C source of kernels: the prelude, then each different kernel once. */
-#include "codegen/kernel.h"
+#include "codegen/source.h"
 #include "math_inc.h"
 #include "prelude_inc.h"
 #include "rows_inc.h"
@@ -20,43 +20,21 @@ struct job {
 	const struct module *m;
 	struct diag *d;
 	VEC(struct kernel_sig) sigs;
-	VEC(struct kernel_code) codes;
+	struct codes codes;
 };
 
-static void put_named(struct text *t, const char *text, const char *name)
+static bool one_kernel(void *self, const struct op *op)
 {
-	for (const char *s = text; *s; s++)
-		if (*s == '@')
-			text_put(t, "%s", name);
-		else
-			text_bytes(t, s, 1);
-}
+	struct job *j = self;
 
-/* The number of the function with this text. */
-static int code_no(struct job *j, const char *text)
-{
-	struct kernel_code code = { .text = text, .hash = fnv1a(FNV_START, text, strlen(text)) };
-
-	for (uint32_t i = 0; i < j->codes.n; i++)
-		if (j->codes.at[i].hash == code.hash && streq(j->codes.at[i].text, text))
-			return (int)i;
-	PUSH(j->mem, &j->codes, code);
-	return (int)j->codes.n - 1;
-}
-
-static bool one_kernel(struct job *j, const struct op *op)
-{
+	if (op->code != OP_KERNEL)
+		return true;
 	struct kernel_sig *sig = NEW(j->mem, struct kernel_sig);
 	struct gen *g = NEW(j->mem, struct gen);
 
 	sig->op = op;
-	g->mem = j->mem;
-	g->m = j->m;
-	g->op = op;
-	g->d = j->d;
-	g->sig = sig;
-	g->split = -1;
 	sig->split = 1;
+	*g = (struct gen){ .mem = j->mem, .m = j->m, .op = op, .d = j->d, .sig = sig, .split = -1 };
 	const struct op *pick = kernel_pick(op);
 
 	if (!pick && !kernel_plan(g))
@@ -65,29 +43,18 @@ static bool one_kernel(struct job *j, const struct op *op)
 
 	if (!text || g->failed)
 		return false;
-	sig->code = code_no(j, text);
+	sig->code = code_no(&j->codes, text);
 	PUSH(j->mem, &j->sigs, *sig);
-	return true;
-}
-
-static bool all_kernels(struct job *j, const struct block *b)
-{
-	for (const struct op *op = b->first; op; op = op->next) {
-		if (op->code == OP_KERNEL && !one_kernel(j, op))
-			return false;
-		if (op->code != OP_KERNEL && op->body && !all_kernels(j, op->body))
-			return false;
-	}
 	return true;
 }
 
 bool codegen_kernels(struct arena *mem, const struct module *m, struct kernel_set *set, struct diag *d)
 {
-	struct job j = { .mem = mem, .m = m, .d = d };
+	struct job j = { .mem = mem, .m = m, .d = d, .codes = { .mem = mem } };
 
-	if (!all_kernels(&j, &m->top))
+	if (!source_each(&m->top, one_kernel, &j))
 		return false;
-	*set = (struct kernel_set){ j.sigs.at, j.codes.at, (int)j.sigs.n, (int)j.codes.n };
+	*set = (struct kernel_set){ j.sigs.at, j.codes.all.at, (int)j.sigs.n, (int)j.codes.all.n };
 	return true;
 }
 

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "codegen/cuda_impl.h"
+#include "codegen/source.h"
 #include "cuda_attn_inc.h"
 #include "cuda_inc.h"
 #include "cuda_moves_inc.h"
@@ -10,18 +11,14 @@
 
 const char *const cuda_flags = "--std=c++17 --fmad=false --disable-warnings";
 
-struct made_text {
-	const char *text, *name;
-	uint64_t hash;
-};
-
 struct job {
 	struct arena *mem;
 	const struct module *m;
 	struct diag *d;
 	VEC(struct cuda_sig *) sigs;
-	VEC(struct made_text) made;
-	struct text out, attention;
+	struct codes codes;
+	struct text out;
+	struct text attention;
 };
 
 /* -- a kernel function -- */
@@ -156,25 +153,15 @@ static bool pick_region(struct job *j, struct gen *g, const struct op *pick, str
 
 /* -- the source -- */
 
-static void put_named(struct text *t, const char *text, const char *name)
-{
-	for (const char *s = text; *s; s++)
-		if (*s == '@')
-			text_put(t, "%s", name);
-		else
-			text_bytes(t, s, 1);
-}
-
 static const char *name_of(struct job *j, const char *text)
 {
-	struct made_text made = { text, arena_printf(j->mem, "k%u", j->made.n), fnv1a(FNV_START, text, strlen(text)) };
+	uint32_t before = j->codes.all.n;
+	int no = code_no(&j->codes, text);
+	const char *name = arena_printf(j->mem, "k%d", no);
 
-	for (uint32_t i = 0; i < j->made.n; i++)
-		if (j->made.at[i].hash == made.hash && streq(j->made.at[i].text, text))
-			return j->made.at[i].name;
-	PUSH(j->mem, &j->made, made);
-	put_named(&j->out, text, made.name);
-	return made.name;
+	if (j->codes.all.n > before)
+		put_named(&j->out, text, name);
+	return name;
 }
 
 static bool one_kernel(struct job *j, const struct op *op)
@@ -202,36 +189,32 @@ static bool one_kernel(struct job *j, const struct op *op)
 	return true;
 }
 
-static bool all_kernels(struct job *j, const struct block *b)
+static bool one_op(void *self, const struct op *op)
 {
-	for (const struct op *op = b->first; op; op = op->next) {
-		if (op->code == OP_KERNEL && !one_kernel(j, op))
-			return false;
-		if (opinfo[op->code].class == C_ATTN && !cuda_attention_text(&j->attention, j->m, op, j->d))
-			return false;
-		if (op->code != OP_KERNEL && op->body && !all_kernels(j, op->body))
-			return false;
-	}
-	return true;
+	struct job *j = self;
+
+	return op->code == OP_KERNEL ? one_kernel(j, op) :
+	       opinfo[op->code].class != C_ATTN || cuda_attention_text(&j->attention, j->m, op, j->d);
 }
 
 char *codegen_cuda(struct arena *mem, const struct module *m, struct cuda_sig **sigs, int *nsig, struct diag *d)
 {
-	struct job j = { .mem = mem, .m = m, .d = d, .out = { .mem = mem }, .attention = { .mem = mem } };
+	struct job j = { .mem = mem, .m = m, .d = d, .codes = { .mem = mem }, .out = { .mem = mem }, .attention = { .mem = mem } };
+	struct text *out = &j.out;
 
-	text_bytes(&j.out, cuda_inc, sizeof cuda_inc - 1);
-	text_bytes(&j.out, math_inc, sizeof math_inc - 1);
-	text_bytes(&j.out, cuda_rows_inc, sizeof cuda_rows_inc - 1);
-	text_bytes(&j.out, cuda_moves_inc, sizeof cuda_moves_inc - 1);
-	if (!all_kernels(&j, &m->top))
+	text_bytes(out, cuda_inc, sizeof cuda_inc - 1);
+	text_bytes(out, math_inc, sizeof math_inc - 1);
+	text_bytes(out, cuda_rows_inc, sizeof cuda_rows_inc - 1);
+	text_bytes(out, cuda_moves_inc, sizeof cuda_moves_inc - 1);
+	if (!source_each(&m->top, one_op, &j))
 		return NULL;
 	if (j.attention.n) {
-		text_bytes(&j.out, cuda_attn_inc, sizeof cuda_attn_inc - 1);
-		text_bytes(&j.out, j.attention.s, j.attention.n);
+		text_bytes(out, cuda_attn_inc, sizeof cuda_attn_inc - 1);
+		text_bytes(out, j.attention.s, j.attention.n);
 	}
 	*nsig = (int)j.sigs.n;
 	*sigs = NEWN(mem, struct cuda_sig, j.sigs.n + 1);
 	for (uint32_t i = 0; i < j.sigs.n; i++)
 		(*sigs)[i] = *j.sigs.at[i];
-	return j.out.s;
+	return out->s;
 }
