@@ -1,11 +1,9 @@
-/* runtime/cuda/meet.c - the table of meet.h: in memory; with several processes, served by that of rank 0 over TCP.
+/* runtime/cuda/meet.c - the table of meet.h: in memory; with several processes, served by that of rank 0 over TCP (meet_wire.h).
  *
- * Frames in both directions are a header and bytes. A rank asks, the server answers at once or, where a key is not there yet,
- * after a moment with "not yet", so that a connection is never held for long. A thread of each rank gives signs of life; a
- * connection that ends without a goodbye, or is silent, breaks the table, and every answer from then on says who it was. */
+ * A rank asks, the server answers at once or, where a key is not there yet, after a moment with "not yet", so that a connection is
+ * never held for long. A thread of each rank gives signs of life; a connection that ends without a goodbye, or is silent, breaks
+ * the table, and every answer from then on says who it was. */
 #include <errno.h>
-#include <netdb.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,20 +13,12 @@
 #include <unistd.h>
 
 #include "ir/file.h"
-#include "runtime/cuda/meet.h"
+#include "runtime/cuda/meet_wire.h"
 
-enum { KEY = 120, MAX_BYTES = 1 << 20, NOT_YET_MS = 100 };
-static const uint32_t magic = 0x70746331; /* "ptc1" */
-
-enum message_kind { HELLO, PUT, GET, BEAT, BREAK, BYE, YES, NOT_YET, NO };
-struct frame {
-	uint32_t magic, kind, bytes, rank, world, pad;
-	uint64_t plan;
-	char key[KEY];
-};
+enum { NOT_YET_MS = 100 };
 
 struct entry {
-	char key[KEY];
+	char key[MEET_KEY];
 	void *x;
 	size_t n;
 	struct entry *next;
@@ -62,88 +52,6 @@ struct meet {
 	pthread_t beats;
 	bool living;
 };
-
-static bool say(char *why, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool say(char *why, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(why, MEET_TEXT, fmt, ap);
-	va_end(ap);
-	return false;
-}
-
-/* -- frames -- */
-
-static bool send_all(int fd, const void *x, size_t n)
-{
-	const char *p = x;
-
-	while (n) {
-		ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return false;
-		p += k;
-		n -= (size_t)k;
-	}
-	return true;
-}
-
-/* Within so many seconds. */
-static bool receive_all(int fd, void *x, size_t n, double seconds)
-{
-	double end = seconds_now() + seconds;
-	char *p = x;
-
-	while (n) {
-		struct pollfd f = { fd, POLLIN, 0 };
-		double left = end - seconds_now();
-		int ready = left > 0 ? poll(&f, 1, (int)(left * 1e3) + 1) : 0;
-
-		if (ready < 0 && errno == EINTR)
-			continue;
-		if (ready <= 0)
-			return false;
-		ssize_t k = recv(fd, p, n, 0);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return false;
-		p += k;
-		n -= (size_t)k;
-	}
-	return true;
-}
-
-static bool send_frame(const struct meet *m, int fd, enum message_kind kind, const char *key, const void *x, size_t n)
-{
-	struct frame f = { magic, kind, (uint32_t)n, (uint32_t)m->at.rank, (uint32_t)m->at.world, 0, m->at.plan, "" };
-
-	snprintf(f.key, sizeof f.key, "%s", key);
-	return send_all(fd, &f, sizeof f) && send_all(fd, x, n);
-}
-
-/* Its bytes are in *x, which the caller frees. */
-static bool receive_frame(int fd, struct frame *f, void **x, double seconds)
-{
-	*x = NULL;
-	if (!receive_all(fd, f, sizeof *f, seconds) || f->magic != magic || f->bytes > MAX_BYTES || f->kind > NO)
-		return false;
-	f->key[KEY - 1] = 0;
-	*x = malloc(f->bytes + 1);
-	if (*x && receive_all(fd, *x, f->bytes, seconds)) {
-		((char *)*x)[f->bytes] = 0;
-		return true;
-	}
-	free(*x);
-	*x = NULL;
-	return false;
-}
 
 /* -- the table; with the lock -- */
 
@@ -213,7 +121,7 @@ static const struct entry *await(struct meet *m, const char *key, double seconds
 
 static bool answer(struct guest *g, enum message_kind kind, const void *x, size_t n)
 {
-	bool ok = send_frame(g->m, g->fd, kind, "", x, n);
+	bool ok = meet_send(&g->m->at, g->fd, kind, "", x, n);
 
 	if (kind == NO) {
 		pthread_mutex_lock(&g->m->lock);
@@ -232,14 +140,14 @@ static bool greet(struct guest *g, const struct frame *f)
 
 	pthread_mutex_lock(&m->lock);
 	if (f->world != (uint32_t)m->at.world)
-		say(why, "rank %u is told of %u ranks, rank 0 of %d", f->rank, f->world, m->at.world);
+		meet_say(why, "rank %u is told of %u ranks, rank 0 of %d", f->rank, f->world, m->at.world);
 	else if (f->plan != m->at.plan)
-		say(why, "rank %u has another plan, or another ptc, than rank 0", f->rank);
+		meet_say(why, "rank %u has another plan, or another ptc, than rank 0", f->rank);
 	else if (f->rank == 0 || f->rank >= (uint32_t)m->at.world)
-		say(why, "a process says it is rank %u of %d", f->rank, m->at.world);
+		meet_say(why, "a process says it is rank %u of %d", f->rank, m->at.world);
 	for (const struct guest *o = m->guests; o && !*why; o = o->next)
 		if (o->rank == (int)f->rank)
-			say(why, "two processes say they are rank %u", f->rank);
+			meet_say(why, "two processes say they are rank %u", f->rank);
 	if (*why) {
 		break_table(m, why);
 	} else {
@@ -307,7 +215,7 @@ static void part_with(struct guest *g, bool said)
 	g->gone = true;
 	pthread_cond_broadcast(&m->changed);
 	if (!said && g->rank > 0 && !m->closing) {
-		say(why, seconds_now() - g->seen > m->at.silence ? "rank %d is lost: no sign of life for %.0f s" : "rank %d has left", g->rank,
+		meet_say(why, seconds_now() - g->seen > m->at.silence ? "rank %d is lost: no sign of life for %.0f s" : "rank %d has left", g->rank,
 		    seconds_now() - g->seen);
 		break_table(m, why);
 	}
@@ -323,7 +231,7 @@ static void *serve(void *arg)
 		struct frame f;
 		void *x;
 
-		if (!receive_frame(g->fd, &f, &x, g->m->at.silence))
+		if (!meet_receive(g->fd, &f, &x, g->m->at.silence))
 			break;
 		g->seen = seconds_now();
 		said = f.kind == BYE;
@@ -363,64 +271,23 @@ static void *accept_all(void *arg)
 	}
 }
 
-/* -- sockets -- */
-
-static int try_address(const struct addrinfo *a, bool listens)
-{
-	int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol), on = 1;
-
-	if (fd < 0)
-		return -1;
-	if (listens)
-		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	if (listens ? bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, 1024) == 0 : connect(fd, a->ai_addr, a->ai_addrlen) == 0)
-		return fd;
-	int why = errno;
-
-	close(fd);
-	errno = why;
-	return -1;
-}
-
-/* A socket that listens on all addresses, or is connected to rank 0. -1: why. */
-static int open_socket(const struct meet_place *p, bool listens, char *why)
-{
-	struct addrinfo hint = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = listens ? AI_PASSIVE : 0 }, *all = NULL;
-	char port[16];
-	int fd = -1;
-
-	snprintf(port, sizeof port, "%d", p->port);
-	int e = getaddrinfo(listens ? NULL : p->host, port, &hint, &all);
-
-	if (e != 0) {
-		say(why, "the address of rank 0, '%s', is unknown: %s", p->host, gai_strerror(e));
-		return -1;
-	}
-	for (const struct addrinfo *a = all; a && fd < 0; a = a->ai_next)
-		fd = try_address(a, listens);
-	if (fd < 0)
-		say(why, listens ? "port %d can't be listened on: %s" : "rank 0 can't be reached at port %d: %s", p->port, strerror(errno));
-	freeaddrinfo(all);
-	return fd;
-}
-
 /* -- a client -- */
 
 /* One question, one answer. *x: the answer's bytes, to be freed. */
 static bool ask(struct meet *m, enum message_kind kind, const char *key, const void *x, size_t n, struct frame *f, void **y, char *why)
 {
 	*y = NULL;
-	if (!send_frame(m, m->fd, kind, key, x, n) || !receive_frame(m->fd, f, y, m->at.silence)) {
+	if (!meet_send(&m->at, m->fd, kind, key, x, n) || !meet_receive(m->fd, f, y, m->at.silence)) {
 		if (!m->broken)
 			break_table(m, "rank 0 has left");
-		return say(why, "%s", m->why);
+		return meet_say(why, "%s", m->why);
 	}
 	if (f->kind != NO)
 		return true;
 	break_table(m, *y);
 	free(*y);
 	*y = NULL;
-	return say(why, "%s", m->why);
+	return meet_say(why, "%s", m->why);
 }
 
 static bool tell(struct meet *m, enum message_kind kind, const char *key, const void *x, size_t n, char *why)
@@ -459,7 +326,7 @@ static bool join(struct meet *m, char *why)
 {
 	double end = seconds_now() + m->at.timeout;
 
-	while ((m->fd = open_socket(&m->at, false, why)) < 0) {
+	while ((m->fd = meet_socket(&m->at, false, why)) < 0) {
 		if (seconds_now() > end)
 			return false;
 		nanosleep(&(struct timespec){ 0, 100000000 }, NULL);
@@ -467,7 +334,7 @@ static bool join(struct meet *m, char *why)
 	if (!tell(m, HELLO, "", NULL, 0, why))
 		return false;
 	m->living = pthread_create(&m->beats, NULL, live, m) == 0;
-	return m->living || say(why, "the thread that gives signs of life can't be made");
+	return m->living || meet_say(why, "the thread that gives signs of life can't be made");
 }
 
 /* -- open and close -- */
@@ -486,7 +353,7 @@ static bool missing(const struct meet *m, char *why)
 		if (!here)
 			n += (size_t)snprintf(who + n, sizeof who - n, "%s%d", n ? ", " : "", r);
 	}
-	return say(why, "%d of %d ranks have come in %.0f s; not: %s", m->here, m->at.world, m->at.timeout, who);
+	return meet_say(why, "%d of %d ranks have come in %.0f s; not: %s", m->here, m->at.world, m->at.timeout, who);
 }
 
 static bool await_all(struct meet *m, char *why)
@@ -497,7 +364,7 @@ static bool await_all(struct meet *m, char *why)
 	pthread_mutex_lock(&m->lock);
 	while (m->here < m->at.world && !m->broken && seconds_now() < end)
 		wait_change(m, .1);
-	ok = m->broken ? say(why, "%s", m->why) : m->here == m->at.world || missing(m, why);
+	ok = m->broken ? meet_say(why, "%s", m->why) : m->here == m->at.world || missing(m, why);
 	if (!ok)
 		break_table(m, why);
 	pthread_mutex_unlock(&m->lock);
@@ -506,12 +373,12 @@ static bool await_all(struct meet *m, char *why)
 
 static bool serve_all(struct meet *m, char *why)
 {
-	m->listener = open_socket(&m->at, true, why);
+	m->listener = meet_socket(&m->at, true, why);
 	if (m->listener < 0)
 		return false;
 	m->here = 1;
 	if (pthread_create(&m->accepts, NULL, accept_all, m) != 0)
-		return say(why, "the thread that serves other ranks can't be made");
+		return meet_say(why, "the thread that serves other ranks can't be made");
 	m->serves = true;
 	return await_all(m, why);
 }
@@ -538,7 +405,7 @@ struct meet *meet_open(const struct meet_place *p, char *why)
 
 	if (!m || !make_locks(m)) {
 		free(m);
-		say(why, "no memory");
+		meet_say(why, "no memory");
 		return NULL;
 	}
 	m->at = *p;
@@ -605,7 +472,7 @@ void meet_close(struct meet *m)
 	if (m->living)
 		pthread_join(m->beats, NULL);
 	if (m->fd >= 0) {
-		send_frame(m, m->fd, BYE, "", NULL, 0);
+		meet_send(&m->at, m->fd, BYE, "", NULL, 0);
 		close(m->fd);
 	}
 	if (m->listener >= 0)
@@ -637,7 +504,7 @@ bool meet_put(struct meet *m, const char *key, const void *x, size_t n, char *wh
 	if (is_client(m))
 		return tell(m, PUT, key, x, n, why);
 	pthread_mutex_lock(&m->lock);
-	bool ok = m->broken ? say(why, "%s", m->why) : insert(m, key, x, n) || say(why, "no memory");
+	bool ok = m->broken ? meet_say(why, "%s", m->why) : insert(m, key, x, n) || meet_say(why, "no memory");
 
 	pthread_mutex_unlock(&m->lock);
 	return ok;
@@ -654,7 +521,7 @@ static bool fetch(struct meet *m, const char *key, void *x, size_t n, char *why,
 	pthread_mutex_unlock(&m->lock);
 	*there = ok && f.kind == YES;
 	if (*there && f.bytes != n)
-		ok = say(why, "'%s' has %u bytes instead of %zu", key, f.bytes, n);
+		ok = meet_say(why, "'%s' has %u bytes instead of %zu", key, f.bytes, n);
 	else if (*there && n)
 		memcpy(x, y, n);
 	free(y);
@@ -670,14 +537,14 @@ bool meet_get(struct meet *m, const char *key, void *x, size_t n, char *why)
 
 		while (ok && !there && seconds_now() < end)
 			ok = fetch(m, key, x, n, why, &there);
-		return ok && (there || say(why, "time-out: '%s' has not come for %.0f s", key, m->at.timeout));
+		return ok && (there || meet_say(why, "time-out: '%s' has not come for %.0f s", key, m->at.timeout));
 	}
 	pthread_mutex_lock(&m->lock);
 	const struct entry *e = await(m, key, m->at.timeout);
-	bool ok = m->broken ? say(why, "%s", m->why) : e || say(why, "time-out: '%s' has not come for %.0f s", key, m->at.timeout);
+	bool ok = m->broken ? meet_say(why, "%s", m->why) : e || meet_say(why, "time-out: '%s' has not come for %.0f s", key, m->at.timeout);
 
 	if (ok && e->n != n)
-		ok = say(why, "'%s' has %zu bytes instead of %zu", key, e->n, n);
+		ok = meet_say(why, "'%s' has %zu bytes instead of %zu", key, e->n, n);
 	else if (ok && n)
 		memcpy(x, e->x, n);
 	pthread_mutex_unlock(&m->lock);
@@ -703,7 +570,7 @@ bool meet_take(struct meet *m, const char *key, void *x, size_t n, char *why)
 bool meet_ok(struct meet *m, char *why)
 {
 	pthread_mutex_lock(&m->lock);
-	bool ok = !m->broken || say(why, "%s", m->why);
+	bool ok = !m->broken || meet_say(why, "%s", m->why);
 
 	pthread_mutex_unlock(&m->lock);
 	return ok;
@@ -720,71 +587,4 @@ void meet_break(struct meet *m, const char *text)
 	pthread_mutex_lock(&m->lock);
 	break_table(m, text);
 	pthread_mutex_unlock(&m->lock);
-}
-
-/* -- where we are -- */
-
-static bool number(const char *name, int low, int *x, char *why)
-{
-	const char *s = getenv(name);
-	char *end;
-
-	if (!s || !*s)
-		return say(why, "%s is not set", name);
-	long n = strtol(s, &end, 10);
-
-	if (*end || n < low || n > 10000000)
-		return say(why, "%s=%s is no number of %d or more", name, s, low);
-	*x = (int)n;
-	return true;
-}
-
-/* "node[03-07,11]" or "a,b": the first name. */
-static bool first_node(const char *list, char *host, size_t size)
-{
-	size_t n = strcspn(list, ",[");
-
-	if (list[n] != '[') {
-		snprintf(host, size, "%.*s", (int)n, list);
-		return n > 0;
-	}
-	size_t digits = strcspn(list + n + 1, ",-]");
-
-	snprintf(host, size, "%.*s%.*s", (int)n, list, (int)digits, list + n + 1);
-	return digits > 0;
-}
-
-static bool from_slurm(struct meet_place *p, char *why)
-{
-	const char *nodes = getenv("SLURM_JOB_NODELIST");
-	int job = 0;
-
-	if (!number("SLURM_PROCID", 0, &p->rank, why) || !number("SLURM_NTASKS", 1, &p->world, why) ||
-	    !number("SLURM_LOCALID", 0, &p->local, why) || !number("SLURM_JOB_ID", 0, &job, why))
-		return false;
-	if (!nodes || !first_node(nodes, p->host, sizeof p->host))
-		return say(why, "SLURM_JOB_NODELIST names no node");
-	p->port = 20000 + job % 10000;
-	return true;
-}
-
-bool meet_find(struct meet_place *p, char *why)
-{
-	const char *world = getenv("WORLD_SIZE"), *host = getenv("MASTER_ADDR");
-
-	*p = (struct meet_place){ .world = 1, .timeout = 300, .silence = 20 };
-	if (!world && getenv("SLURM_NTASKS") && getenv("SLURM_PROCID"))
-		return from_slurm(p, why);
-	if (!world)
-		return true;
-	if (!number("WORLD_SIZE", 1, &p->world, why) || !number("RANK", 0, &p->rank, why) || !number("MASTER_PORT", 1, &p->port, why))
-		return false;
-	if (getenv("LOCAL_RANK") && !number("LOCAL_RANK", 0, &p->local, why))
-		return false;
-	if (p->rank >= p->world)
-		return say(why, "RANK=%d, and WORLD_SIZE=%d", p->rank, p->world);
-	if (!host || !*host)
-		return say(why, "MASTER_ADDR is not set");
-	snprintf(p->host, sizeof p->host, "%s", host);
-	return true;
 }
