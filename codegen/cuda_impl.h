@@ -15,6 +15,7 @@ enum stage_kind {
 	ST_CHUNK,   /* partial results: blocks share rows of `keep` */
 	ST_COLUMN,  /* partial results: threads along `keep`, which has the innermost dim */
 	ST_INDEX,   /* of a scatter: the row that each element goes to */
+	ST_ORDER,   /* ... and the elements in the order of these rows */
 	ST_SCATTER  /* a warp some elements of a row */
 };
 
@@ -34,6 +35,7 @@ struct stage {
 
 struct made {
 	int stage, parts;       /* that finishes the root; that leaves its partial results; -1 */
+	int list;               /* of a scatter in order: that writes down the rows; -1 */
 	int64_t at, parts_at;   /* in scratch; -1 */
 	bool later;             /* a later stage reads it */
 };
@@ -54,7 +56,10 @@ const char *root_type(const struct root *r, bool wide);
 void cuda_stage_text(struct cuda *c, struct stage *s);
 void cuda_index_text(struct cuda *c, struct stage *s, struct text *t);
 void cuda_scatter_text(struct cuda *c, struct stage *s, struct text *t);
+void cuda_order_text(struct cuda *c, struct stage *s, struct text *t);
 void cuda_scatter_threads(struct cuda *c, struct stage *s);
+bool cuda_scatter_sorts(const struct gen *g, int root); /* it wants an ST_ORDER */
+enum { ORDER_BLOCK = 256 };                             /* threads, and rows in shared memory */
 /* Their parts. */
 void begin_stage(struct cuda *c, struct stage *s);
 void open_dims(struct gen *g, uint32_t mask);

@@ -542,6 +542,9 @@ void cuda_stage_text(struct cuda *c, struct stage *s)
 	case ST_INDEX:
 		cuda_index_text(c, s, &t);
 		break;
+	case ST_ORDER:
+		cuda_order_text(c, s, &t);
+		break;
 	case ST_SCATTER:
 		cuda_scatter_text(c, s, &t);
 		break;

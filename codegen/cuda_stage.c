@@ -221,6 +221,12 @@ static bool next_stage(struct cuda *c)
 			s = new_stage(c, ST_INDEX, index_dims(g->root[i].k->v->def), index_dims(g->root[i].k->v->def));
 			PUSH(g->mem, &s->roots, i);
 			c->made[i].parts = s->no;
+			if (cuda_scatter_sorts(g, i)) {
+				c->made[i].list = s->no;
+				s = new_stage(c, ST_ORDER, s->all, s->all);
+				PUSH(g->mem, &s->roots, i);
+				c->made[i].parts = s->no;
+			}
 			s = new_stage(c, ST_SCATTER, g->root[i].it, g->root[i].k->mask);
 		} else {
 			s = new_stage(c, ST_POINT, g->root[i].it, g->root[i].it);
@@ -242,7 +248,8 @@ static void find_levels(struct cuda *c)
 		struct stage *s = c->stages.at[n];
 
 		for (uint32_t i = 0; i < s->roots.n; i++) {
-			int r = s->roots.at[i], before = c->made[r].parts;
+			int r = s->roots.at[i];
+			int before = s->kind == ST_INDEX ? -1 : s->kind == ST_ORDER ? c->made[r].list : c->made[r].parts;
 
 			if (before >= 0 && before != s->no && c->stages.at[before]->level >= s->level)
 				s->level = c->stages.at[before]->level + 1;
@@ -283,6 +290,8 @@ static void lay_out_scratch(struct cuda *c)
 		c->made[i].at = c->made[i].parts_at = -1;
 		if (s && s->kind == ST_INDEX)
 			c->made[i].parts_at = room(c, 4 * span_count(g, s->all));
+		else if (s && s->kind == ST_ORDER) /* rows as they come; in order; whose they are */
+			c->made[i].parts_at = room(c, 3 * 4 * span_count(g, s->all));
 		else if (s)
 			c->made[i].parts_at = room(c, 4 * s->chunks * span_count(g, s->keep));
 		if (r->kind == R_RED && c->made[i].later)
@@ -409,13 +418,20 @@ static void point_threads(struct cuda *c, struct stage *s)
 	s->blocks = s->warp ? ceil_div(n, s->block) : smaller(ceil_div(n, s->block), MANY_BLOCKS);
 }
 
+static void order_threads(struct cuda *c, struct stage *s)
+{
+	s->block = ORDER_BLOCK;
+	s->blocks = ceil_div(span_count(c->g, s->all), s->block);
+	s->shared = 4 * ORDER_BLOCK;
+}
+
 bool cuda_stages(struct cuda *c)
 {
 	struct gen *g = c->g;
 
 	c->made = NEWN(g->mem, struct made, g->nroot + 1);
 	for (int i = 0; i < g->nroot; i++)
-		c->made[i] = (struct made){ -1, -1, -1, -1, false };
+		c->made[i] = (struct made){ -1, -1, -1, -1, -1, false };
 	while (next_stage(c))
 		;
 	for (int i = 0; i < g->nroot; i++)
@@ -435,6 +451,8 @@ bool cuda_stages(struct cuda *c)
 			chunk_threads(c, s);
 		else if (s->kind == ST_SCATTER)
 			cuda_scatter_threads(c, s);
+		else if (s->kind == ST_ORDER)
+			order_threads(c, s);
 		else
 			point_threads(c, s);
 	}

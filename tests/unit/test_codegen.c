@@ -256,6 +256,29 @@ static void test_lookup(void **state)
 	      "%12 = all_reduce %11 {axes=(dp)} : f32[v@tp]\nwrite %12 {buf=\"r\"}\n", -1);
 }
 
+/* Rows that are many and wide: on a GPU the list is put in order first. With dims that the result and the indices share; with
+ * few rows that are named often, and many that are not; with what is summed away. */
+static void test_scatter_in_order(void **state)
+{
+	(void)state;
+	check("mesh dp=2\nmesh tp=3\ndim b=5\ndim s=7\ndim v=401\ndim e=40\ndim k=3\n"
+	      "buffer @\"t\" input int[b, s] tokens=401\nbuffer @\"few\" input int[s] tokens=3\n"
+	      "buffer @\"dy\" param f32[b@dp, s, e] init=normal(1)\n"
+	      "buffer @\"dz\" param f32[s, k, e] init=normal(1)\n"
+	      "buffer @\"q\" opt f32[v@tp, e] init=zeros\nbuffer @\"r\" opt f32[b@dp, v, e] init=zeros\n"
+	      "buffer @\"f\" opt f32[v, e] init=zeros\n"
+	      "forward:\n"
+	      "%0 = read {buf=\"t\"} : int[b@dp, s]\n%1 = read {buf=\"few\"} : int[s]\n"
+	      "%2 = read {buf=\"dy\"} : f32[b@dp, s, e]\n%3 = read {buf=\"dz\"} : f32[s, k, e]\n"
+	      "%4 = scatter_add %2, %0 {dims=(v)} : f32[v@tp, e]+dp\n"
+	      "%5 = all_reduce %4 {axes=(dp)} : f32[v@tp, e]\nwrite %5 {buf=\"q\"}\n"
+	      "%6 = scatter_add %2, %0 {dims=(v)} : f32[b@dp, v, e]\nwrite %6 {buf=\"r\"}\n"
+	      "%7 = scatter_add %3, %1 {dims=(v)} : f32[v, e]\nwrite %7 {buf=\"f\"}\n", -1);
+#ifdef WITH_CUDA
+	assert_true(puts_in_order);
+#endif
+}
+
 static void test_views(void **state)
 {
 	(void)state;
@@ -359,6 +382,7 @@ int main(void)
 		cmocka_unit_test(test_layernorm_backward),
 		cmocka_unit_test(test_entropy),
 		cmocka_unit_test(test_lookup),
+		cmocka_unit_test(test_scatter_in_order),
 		cmocka_unit_test(test_views),
 		cmocka_unit_test(test_random),
 		cmocka_unit_test(test_bf16),
