@@ -127,7 +127,12 @@ struct cuda {
 	struct meet *meet;
 	bool well;            /* of several processes: this one's rank has ended without a failure */
 	int local;            /* the device of this process's rank, where it has one rank of several */
+	int ways;             /* tune.c: that are tried for a product; 1: the library's best is taken. 0: not read yet */
+	pthread_mutex_t tuning;
+	struct choice_made *chosen;
 };
+bool tune_read(struct cuda *c, struct diag *d); /* PTC_CUDA_TUNE */
+void tune_close(struct cuda *c);
 
 /* false: said, with the op at hand. */
 bool cu_ok(struct gpu *g, CUresult e, const char *what);

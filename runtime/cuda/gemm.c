@@ -10,21 +10,11 @@
 
 enum { TABLE = 1024, LT_MOST = 32 << 20, KEPT_MOST = 4096 };
 
-struct product {
-	struct shape is;
-	cublasLtMatmulDesc_t desc;
-	cublasLtMatrixLayout_t at[3];
-	cublasLtMatmulAlgo_t algo;
-	int64_t workspace;
-	bool none; /* the library has no way for it with its epilogue */
-	struct product *next;
-};
-
 /* What is kept of one. */
 struct kept {
 	struct shape is;
 	cublasLtMatmulAlgo_t algo;
-	int64_t workspace;
+	int64_t workspace, tried;
 };
 
 static uint64_t hash(const struct shape *s)
@@ -65,7 +55,7 @@ static const struct kept *find_kept(struct gpu *g, const struct shape *s)
 		read_kept(g);
 	for (int i = 0; i < g->kept_n; i++)
 		if (memcmp(&g->kept[i].is, s, sizeof *s) == 0)
-			return &g->kept[i];
+			return g->kept[i].tried >= tune_ways(g) ? &g->kept[i] : NULL;
 	return NULL;
 }
 
@@ -79,7 +69,7 @@ static void write_kept(struct gpu *g)
 		return;
 	for (int i = 0; i < TABLE; i++)
 		for (struct product *p = g->products[i]; p; p = p->next) {
-			struct kept k = { p->is, p->algo, p->workspace };
+			struct kept k = { p->is, p->algo, p->workspace, p->tried };
 
 			if (!p->none)
 				text_bytes(&t, (const char *)&k, sizeof k);
@@ -112,8 +102,7 @@ static bool describe_epilogue(struct gpu *g, const struct product *p)
 		(!p->is.align[4] || LT(g, cublasLtMatmulDescSetAttribute, p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld)));
 }
 
-/* Where the vector and the matrix of an epilogue lie, this time. */
-static bool point(struct gpu *g, const struct product *p, const struct extras *x)
+bool gpu_point(struct gpu *g, const struct product *p, const struct extras *x)
 {
 	return (!x->vector || LT(g, cublasLtMatmulDescSetAttribute, p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->vector, sizeof x->vector)) &&
 	       (!x->aux || LT(g, cublasLtMatmulDescSetAttribute, p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &x->aux, sizeof x->aux));
@@ -150,7 +139,7 @@ static bool ask(struct gpu *g, struct product *p)
 		CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES };
 	int64_t limit = g->r->rt->m->workspace > 0 ? g->r->rt->m->workspace / 4 : LT_MOST;
 	uint64_t most = (uint64_t)(limit < LT_MOST ? limit : LT_MOST);
-	cublasLtMatmulHeuristicResult_t best = { 0 };
+	cublasLtMatmulHeuristicResult_t way[MOST_WAYS] = { 0 };
 	cublasLtMatmulPreference_t pref = NULL;
 	int n = 0;
 
@@ -163,18 +152,21 @@ static bool ask(struct gpu *g, struct product *p)
 
 		ok = LT(g, cublasLtMatmulPreferenceSetAttribute, pref, align[i], &a, sizeof a);
 	}
-	cublasStatus_t e = ok ? lib.cublasLtMatmulAlgoGetHeuristic(g->lt, p->desc, p->at[0], p->at[1], p->at[2], p->at[2], pref, 1, &best, &n) :
-				CUBLAS_STATUS_SUCCESS;
+	cublasStatus_t e = ok ? lib.cublasLtMatmulAlgoGetHeuristic(g->lt, p->desc, p->at[0], p->at[1], p->at[2], p->at[2], pref,
+							       tune_ways(g), way, &n) : CUBLAS_STATUS_SUCCESS;
 
 	if (e == CUBLAS_STATUS_SUCCESS && ok)
-		e = n > 0 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED;
+		e = n > 0 ? way[0].state : CUBLAS_STATUS_NOT_SUPPORTED;
 	lib.cublasLtMatmulPreferenceDestroy(pref);
 	p->none = ok && (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) && p->is.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
 	if (p->none)
 		return true;
 	ok = ok && lt_ok(g, e, "cuBLASLt has no way for a product");
-	p->algo = best.algo;
-	p->workspace = (int64_t)best.workspaceSize;
+	p->algo = way[0].algo;
+	p->workspace = (int64_t)way[0].workspaceSize;
+	p->tried = 1;
+	if (ok && tune_ways(g) > 1)
+		tune(g, p, way, n);
 	g->found |= ok;
 	return ok;
 }
@@ -198,8 +190,9 @@ static struct product *product_of(struct gpu *g, const struct shape *s, const st
 	if (k) {
 		p->algo = k->algo;
 		p->workspace = k->workspace;
+		p->tried = k->tried;
 	}
-	return describe(g, p) && point(g, p, x) && (k || ask(g, p)) ? p : NULL;
+	return describe(g, p) && gpu_point(g, p, x) && (k || ask(g, p)) ? p : NULL;
 }
 
 void products_close(struct gpu *g)
@@ -237,7 +230,7 @@ bool gpu_multiply(struct gpu *g, const struct shape *s, const void *a, const voi
 
 		if (g->dry || (p->workspace && !room))
 			return g->dry;
-		if (!point(g, p, x))
+		if (!gpu_point(g, p, x))
 			return false;
 		cublasStatus_t e = lib.cublasLtMatmul(g->lt, p->desc, &one, a, p->at[0], b, p->at[1], &beta, c, p->at[2], c, p->at[2],
 						     &p->algo, room, (size_t)p->workspace, g->compute);

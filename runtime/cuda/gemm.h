@@ -17,6 +17,23 @@ struct extras {
 	const void *vector, *aux;
 };
 
+struct product {
+	struct shape is;
+	cublasLtMatmulDesc_t desc;
+	cublasLtMatrixLayout_t at[3];
+	cublasLtMatmulAlgo_t algo;
+	int64_t workspace, tried; /* tried: of so many ways it was the fastest */
+	bool none;                /* the library has no way for it with its epilogue */
+	struct product *next;
+};
+bool gpu_point(struct gpu *g, const struct product *p, const struct extras *x); /* where these lie, this time */
+
+/* -- tune.c -- */
+enum { MOST_WAYS = 16 };
+int tune_ways(const struct gpu *g); /* to ask for; 1: nothing is measured */
+/* Sets algo, workspace and tried from the n ways there are, at least one. */
+void tune(struct gpu *g, struct product *p, const cublasLtMatmulHeuristicResult_t *way, int n);
+
 /* The shape of a choice; by: the loop that is a batch. Of an epilogue, after that. */
 struct shape gpu_shape(const struct choice *c, const struct ring *by, const struct contraction *x, const void *a, const void *b, const void *o,
 		       bool add);

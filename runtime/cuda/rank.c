@@ -359,7 +359,7 @@ static bool cuda_load(struct runtime *rt, struct diag *d)
 	struct cuda *c = NEW(rt->mem, struct cuda);
 
 	rt->own = c;
-	if (!libs_load(rt->nrank > 1, d))
+	if (!tune_read(c, d) || !libs_load(rt->nrank > 1, d))
 		return false;
 	c->source = codegen_cuda(rt->mem, rt->m, &c->sig, &c->nsig, d);
 	if (!c->source)
@@ -381,10 +381,12 @@ static void cuda_unload(struct runtime *rt)
 {
 	struct cuda *c = rt->own;
 
-	if (c && c->well)
+	if (!c)
+		return;
+	if (c->well)
 		meet_end(c->meet);
-	if (c) /* libraries stay: others of this process may use them */
-		meet_close(c->meet);
+	meet_close(c->meet); /* libraries stay: others of this process may use them */
+	tune_close(c);
 }
 
 /* -- leaves that are a few calls -- */

@@ -17,25 +17,6 @@ took() {
 	fi
 }
 
-# two layers of products, biases of both, and gelu (tanh) or what MAP says between
-write_model() {
-	cat >"$TMP/case.pdsl" <<EOF
-dim batch = 8, in = 8, mid = 16, out = 8
-input x[batch, in]: float
-input y[batch]: token(out)
-param w1[in, mid], w2[mid, out] ~ normal(0.3)
-param b1[mid], b2[out] ~ normal(0.1)
-h[batch, mid] = $1
-z[batch, out] = h @ w2 + b2
-loss = cross_entropy(z, y, out)
-minimize loss with sgd(lr = 0.1)
-plan {
-	mesh dp = 1
-	batch -> dp
-}
-EOF
-}
-
 gelu='gelu(x @ w1 + b1, tanh)'
 write_model "$gelu"
 took "gelu" A=1 "$TMP/case.pdsl" "" "1 DGELU_BGRAD 1 GELU_AUX_BIAS"

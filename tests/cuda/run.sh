@@ -1,7 +1,7 @@
 #!/bin/sh
 # The CUDA backend on the software GPU: `ptc check --backend cuda` says that the plan on GPUs computes what one rank computes on
 # the processor (each check runs four steps: one read as it is carried out, one captured, two replayed); what is said when
-# libraries are missing, or processes or GPUs are lost. `run.sh PART...` runs some parts: errors, epilogues, processes, plans.
+# libraries are missing, or processes or GPUs are lost. `run.sh PART...` runs some parts: errors, epilogues, tune, processes, plans.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 
@@ -54,8 +54,28 @@ plans() {
 		fi
 	done
 }
+# two layers of products, biases of both, and gelu (tanh) or what MAP says between
+write_model() {
+	cat >"$TMP/case.pdsl" <<EOF
+dim batch = 8, in = 8, mid = 16, out = 8
+input x[batch, in]: float
+input y[batch]: token(out)
+param w1[in, mid], w2[mid, out] ~ normal(0.3)
+param b1[mid], b2[out] ~ normal(0.1)
+h[batch, mid] = $1
+z[batch, out] = h @ w2 + b2
+loss = cross_entropy(z, y, out)
+minimize loss with sgd(lr = 0.1)
+plan {
+	mesh dp = 1
+	batch -> dp
+}
+EOF
+}
+
 . tests/cuda/errors.sh
 . tests/cuda/epilogues.sh
 . tests/cuda/processes.sh
+. tests/cuda/tune.sh
 . tests/cuda/plans.sh
 finish

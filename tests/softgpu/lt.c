@@ -310,12 +310,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
 	cublasStatus_t s = allowed(&w);
 	if (s)
 		return s;
-	memset(results, 0, sizeof *results);
-	results->workspaceSize = workspace_need(&w, p->workspace);
-	results->algo.data[0] = ALGO_MAGIC;
-	results->algo.data[1] = results->workspaceSize;
-	results->wavesCount = 1;
-	*got = 1;
+	for (int i = 0; i < wanted && i < (cfg.nways ? cfg.nways : 1); i++) {
+		results[i] = (cublasLtMatmulHeuristicResult_t){.workspaceSize = workspace_need(&w, p->workspace), .wavesCount = 1};
+		results[i].algo.data[0] = ALGO_MAGIC;
+		results[i].algo.data[1] = results[i].workspaceSize;
+		results[i].algo.data[2] = (uint64_t)i;
+		*got = i + 1;
+	}
 	return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -461,9 +462,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
 	w->c = *Cdesc;
 	w->o = *Ddesc;
 	cublasStatus_t s = take(w, alpha, A, B, beta, C, D);
-	if (!s && algo && algo->data[0] != ALGO_MAGIC)
+	if (!s && algo && (algo->data[0] != ALGO_MAGIC || algo->data[2] >= 8 || (algo->data[2] && (int)algo->data[2] >= cfg.nways)))
 		s = CUBLAS_STATUS_INVALID_VALUE;
 	if (!s) {
+		w->way = algo ? (int)algo->data[2] : 0;
 		w->workspace_bytes = algo ? algo->data[1] : workspace_need(w, workspace_bytes);
 		if (w->workspace_bytes > workspace_bytes || (w->workspace_bytes && (uint64_t)workspace % 16))
 			s = CUBLAS_STATUS_INVALID_VALUE;
@@ -474,8 +476,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
 	}
 	if (s)
 		work_unref(&w->work);
-	else if (stream_add(stream, text("matmul %lld x %lld x %lld%s", (long long)w->m, (long long)w->n, (long long)w->k,
-					  epilogue_text(w->d.epilogue)), &w->work))
+	else if (stream_add(stream, text("matmul %lld x %lld x %lld%s%s", (long long)w->m, (long long)w->n, (long long)w->k,
+					  epilogue_text(w->d.epilogue), cfg.nways ? text(" by way %d", w->way) : ""), &w->work))
 		s = CUBLAS_STATUS_EXECUTION_FAILED;
 	leave();
 	return s;

@@ -43,6 +43,7 @@ struct lt_work {
 	float alpha, beta;
 	const float *device_alpha, *device_beta;    /* NULL: alpha and beta hold */
 	int64_t m, n, k;
+	int way;                    /* which of the algorithms */
 };
 
 size_t lt_size(uint32_t type);      /* bytes of an element; 0: not a type of products */

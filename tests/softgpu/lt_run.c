@@ -200,6 +200,8 @@ bool lt_run(struct node *n)
 {
 	const struct lt_work *w = (const struct lt_work *)n->work;
 	struct batch t = {.w = w, .node = n, .alpha = w->alpha, .beta = w->beta};
+	if (cfg.nways)
+		node_took(n, cfg.way_ms[w->way]);
 	if (w->device_alpha) {
 		t.alpha = *w->device_alpha;
 		t.beta = *w->device_beta;

@@ -34,6 +34,20 @@ static double number(const char *name, double otherwise, double min, double max)
 	return x;
 }
 
+/* "3,1,2" */
+static void ways(void)
+{
+	const char *s = getenv("SOFTGPU_WAYS");
+	char *end;
+	while (s && *s) {
+		double ms = strtod(s, &end);
+		if (end == s || (*end && *end != ',') || ms < 0 || cfg.nways == 8)
+			bad_setting("SOFTGPU_WAYS", s, "up to 8 numbers of milliseconds, with commas");
+		cfg.way_ms[cfg.nways++] = ms;
+		s = *end ? end + 1 : end;
+	}
+}
+
 void config_read(void)
 {
 	static bool done;
@@ -46,6 +60,7 @@ void config_read(void)
 	cfg.timeout = number("SOFTGPU_TIMEOUT", 5, 0.01, 1e6);
 	cfg.memory = (size_t)number("SOFTGPU_MEMORY", 4.0 * (1 << 30), 1 << 16, 1e12);
 	cfg.arch = (int)number("SOFTGPU_ARCH", 90, 70, 129);
+	ways();
 	cfg.plain = number("SOFTGPU_PLAIN", 0, 0, 1) != 0;
 	cfg.verbose = number("SOFTGPU_VERBOSE", 0, 0, 1) != 0;
 	cfg.drop_wait = (int)number("SOFTGPU_DROP_WAIT", 0, 0, 1e9);

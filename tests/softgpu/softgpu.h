@@ -24,6 +24,8 @@ struct config {
 	size_t memory;              /* $SOFTGPU_MEMORY, 4 GiB: of a device */
 	int arch;                   /* $SOFTGPU_ARCH, 90 */
 	bool plain;                 /* $SOFTGPU_PLAIN: cuBLASLt has products without epilogues alone */
+	int nways;                  /* $SOFTGPU_WAYS: ways of a product, and the ms that each takes by the clock of events; 0: one, real time */
+	double way_ms[8];
 	bool verbose;               /* $SOFTGPU_VERBOSE: prints each node that runs */
 	const char *processes;      /* $SOFTGPU_PROCESSES: a folder in which ranks that are processes meet; NULL: ranks are threads */
 	struct stall {              /* $SOFTGPU_STALL, gpu:launch:seconds: that launch of that GPU, from 1, does not end for so long */
@@ -105,6 +107,7 @@ void node_done(struct node *n);
 struct node *node_ref(struct node *n);
 void node_unref(struct node *n);
 struct node *node_pick(void);                               /* ready and not started, by cfg.order; NULL */
+void node_took(const struct node *n, double ms);            /* by the clock of events, where it is not the real one */
 struct work *work_make(size_t size, bool (*run)(struct node *));
 void work_unref(struct work *w);
 void nodes_kill(int dev);                                   /* all of a device are done, without having run */
