@@ -15,7 +15,7 @@ struct job {
 	struct arena *mem;
 	const struct module *m;
 	struct diag *d;
-	VEC(struct cuda_sig *) sigs;
+	VEC(struct cuda_region) all;
 	struct codes codes;
 	struct text out;
 	struct text attention;
@@ -23,18 +23,32 @@ struct job {
 
 /* -- a kernel function -- */
 
-static void put_arguments(const struct gen *g, struct text *t)
+void put_arguments(const struct gen *g, struct text *t, const char *before, const char *scratch, bool types)
 {
 	const struct block *body = g->op->body;
 
 	for (uint32_t i = 0; i < body->args.n; i++)
-		text_put(t, "const %s *p%u, ", ctype[body->args.at[i]->dt], i);
+		text_put(t, "%s%s%s%sp%u, ", types ? "const " : "", types ? ctype[body->args.at[i]->dt] : "", types ? " *" : "", before, i);
 	for (uint32_t i = 0; i < body->yields.n; i++)
-		text_put(t, "%s *o%u, ", ctype[body->yields.at[i]->dt], i);
-	text_put(t, "char *scratch, ");
+		text_put(t, "%s%s%so%u, ", types ? ctype[body->yields.at[i]->dt] : "", types ? " *" : "", before, i);
+	text_put(t, "%s", scratch);
 	for (int i = 0; i < g->sig->next; i++)
-		text_put(t, "int64_t start%d, int64_t valid%d, ", i, i);
-	text_put(t, "const struct ptc_step *step_, struct ptc_iter iter_");
+		text_put(t, "%s%sstart%d, %s%svalid%d, ", types ? "int64_t " : "", before, i, types ? "int64_t " : "", before, i);
+}
+
+/* Once a step there are many small ones: they may go with others. */
+bool cuda_has_body(const struct gen *g, int shared)
+{
+	return g->op->phase == EPILOGUE && !shared && !g->op->home->owner;
+}
+
+static void put_head(const struct gen *g, struct text *t, int no, int block, int shared)
+{
+	text_put(t, "extern \"C\" __global__ void __launch_bounds__(%d) @_%d(", block, no);
+	put_arguments(g, t, "", "char *scratch, ", true);
+	text_put(t, "const struct ptc_step *step_, struct ptc_iter iter_)\n{\n");
+	if (shared)
+		text_put(t, "PTC_DYN_SHARED(unsigned char, shared);\n");
 }
 
 static void put_extents(const struct gen *g, struct text *t)
@@ -47,26 +61,40 @@ static void put_extents(const struct gen *g, struct text *t)
 	}
 }
 
-/* A launch: stages of one level and size of block, each with a range of blocks. */
-static void put_function(const struct gen *g, struct text *t, int no, int block, int shared, struct stage *const *s, int n)
+static void put_stages(const struct gen *g, struct text *t, struct stage *const *s, int n)
 {
 	int64_t first = 0;
 
-	text_put(t, "extern \"C\" __global__ void __launch_bounds__(%d) @_%d(", block, no);
-	put_arguments(g, t);
-	text_put(t, ")\n{\nconst struct p_env env_ = p_env_of(step_, &iter_), *const env = &env_;\n(void)env, (void)scratch;\n");
-	if (shared)
-		text_put(t, "PTC_DYN_SHARED(unsigned char, shared);\n");
+	text_put(t, "const struct p_env env_ = p_env_of(step_, &iter_), *const env = &env_;\n(void)env, (void)scratch;\n");
 	put_extents(g, t);
 	for (int i = 0; i < n; i++) {
 		if (n > 1 && i < n - 1)
-			text_put(t, "%sif (blockIdx.x < %" PRId64 ") ", i ? "else " : "", first + s[i]->blocks);
+			text_put(t, "%sif (block_ < %" PRId64 ") ", i ? "else " : "", first + s[i]->blocks);
 		else if (n > 1)
 			text_put(t, "else ");
-		text_put(t, "{\nconst uint32_t block = blockIdx.x - %" PRId64 ";\n%s}\n", first, s[i]->text);
+		text_put(t, "{\nconst uint32_t block = block_ - %" PRId64 ";\n%s}\n", first, s[i]->text);
 		first += s[i]->blocks;
 	}
 	text_put(t, "}\n");
+}
+
+/* A launch: stages of one level and size of block, each with a range of blocks. */
+static void put_function(const struct gen *g, struct text *t, int no, int block, int shared, struct stage *const *s, int n)
+{
+	if (!cuda_has_body(g, shared)) {
+		put_head(g, t, no, block, shared);
+		text_put(t, "const uint32_t block_ = blockIdx.x;\n");
+		put_stages(g, t, s, n);
+		return;
+	}
+	text_put(t, "BODY @_%d_at(const uint32_t block_, ", no);
+	put_arguments(g, t, "", "char *scratch, ", true);
+	text_put(t, "const struct ptc_step *step_, struct ptc_iter iter_)\n{\n");
+	put_stages(g, t, s, n);
+	put_head(g, t, no, block, shared);
+	text_put(t, "@_%d_at(blockIdx.x, ", no);
+	put_arguments(g, t, "", "scratch, ", false);
+	text_put(t, "step_, iter_);\n}\n");
 }
 
 static void push_launch(struct job *j, struct cuda_sig *sig, int64_t blocks, int block, int shared)
@@ -185,7 +213,7 @@ static bool one_kernel(struct job *j, const struct op *op)
 
 	for (int i = 0; i < sig->nlaunch; i++)
 		sig->launch[i].fn = arena_printf(j->mem, "%s_%d", name, i);
-	PUSH(j->mem, &j->sigs, sig);
+	PUSH(j->mem, &j->all, ((struct cuda_region){ g, sig, name }));
 	return true;
 }
 
@@ -212,9 +240,10 @@ char *codegen_cuda(struct arena *mem, const struct module *m, struct cuda_sig **
 		text_bytes(out, cuda_attn_inc, sizeof cuda_attn_inc - 1);
 		text_bytes(out, j.attention.s, j.attention.n);
 	}
-	*nsig = (int)j.sigs.n;
-	*sigs = NEWN(mem, struct cuda_sig, j.sigs.n + 1);
-	for (uint32_t i = 0; i < j.sigs.n; i++)
-		(*sigs)[i] = *j.sigs.at[i];
+	cuda_runs(mem, out, j.all.at, (int)j.all.n);
+	*nsig = (int)j.all.n;
+	*sigs = NEWN(mem, struct cuda_sig, j.all.n + 1);
+	for (uint32_t i = 0; i < j.all.n; i++)
+		(*sigs)[i] = *j.all.at[i].sig;
 	return out->s;
 }

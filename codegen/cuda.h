@@ -32,8 +32,18 @@ struct cuda_launch {
 	uint32_t shared;            /* bytes of dynamic shared memory */
 };
 
+/* Regions that follow each other in the plan, of one launch each and none in need of another, as one launch: each has a range of
+ * its blocks, of `block` threads, the most that one of them has. Arguments: operands, results and extents of each region in turn, then ptc_step and ptc_iter. */
+struct cuda_run {
+	const char *fn;
+	int n;
+	uint32_t grid, block;
+};
+
 struct cuda_sig {
 	const struct op *op;        /* OP_KERNEL */
+	const struct cuda_run *run; /* that it may be launched with; NULL */
+	int run_at;                 /* which of it, from 0 */
 	int nlaunch;
 	struct cuda_launch *launch;
 	int next;

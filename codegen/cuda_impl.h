@@ -70,6 +70,17 @@ void put_indices(struct gen *g, struct text *t, uint32_t mask, const char *numbe
 const char *inside(struct gen *g, uint32_t mask); /* all indices are of this rank's part: C, "1" */
 void put_nodes(struct gen *g, struct text *t, int from, int to); /* the text of these open loops */
 const char *count_type(const struct gen *g, uint32_t mask);
+/* cuda_run.c: the launches that several regions of a block share, behind the source so far. sig: of each kernel of the plan, in
+ * order. */
+struct cuda_region {
+	struct gen *g;
+	struct cuda_sig *sig;
+	const char *name; /* of its functions */
+};
+void cuda_runs(struct arena *mem, struct text *out, const struct cuda_region *all, int n);
+/* A region's arguments up to ptc_step, each with `before` before its name, with their types or to be passed on; scratch: its text. */
+void put_arguments(const struct gen *g, struct text *t, const char *before, const char *scratch, bool types);
+bool cuda_has_body(const struct gen *g, int shared); /* its function is there to be called by others too */
 /* pick.c */
 char *cuda_pick(struct gen *g, const struct op *op, int64_t *blocks, int *block);
 /* cuda_attn.c: adds the kernels that op needs, if t has none like them. false: an error has been reported. */

@@ -46,9 +46,11 @@ struct backend {
 
 	bool (*begins)(struct rank *r, const struct instr *i); /* before any instruction; false: failed. NULL: nothing to do */
 	bool (*kernel)(struct rank *r, const struct instr *i);
+	/* n instructions from kernel i on: *done, how many of them have been carried out at once; 0: none. NULL: never. */
+	bool (*kernels)(struct rank *r, const struct instr *i, uint32_t n, uint32_t *done);
 	bool (*einsum)(struct rank *r, const struct instr *i, const struct contraction *x, const void *a, const void *b, void *c);
 	/* An einsum and the kernel after it, its epilogue i->with, as one. *done: they are, else nothing was done and they are carried
-	 * out one by one. NULL: never. x: as for einsum, operands and results where they lie. */
+	 * out one by one. NULL: never. x: as for einsum. */
 	bool (*epilogue)(struct rank *r, const struct instr *i, const struct instr *kernel, const struct contraction *x, bool *done);
 	/* Some rows meet some keys; i: the op they belong to. */
 	bool (*attention)(struct rank *r, const struct instr *i, const struct attention *x, void *const *at);

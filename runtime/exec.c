@@ -77,15 +77,20 @@ static struct contraction contraction_of(const struct rank *r, const struct inst
 	return x;
 }
 
-/* With the instruction after it, which is its epilogue, or *done stays false. */
-static bool run_epilogue(struct rank *r, const struct instr *i, bool *done)
+/* Of n instructions from i on, as many as the backend carries out at once: an einsum and its epilogue, kernels of a run. */
+static bool run_together(struct rank *r, const struct instr *i, uint32_t n, uint32_t *done)
 {
-	struct contraction x;
+	bool both = false;
 
-	if (!i->with || !on(r)->epilogue)
+	if (i->code == I_KERNEL && on(r)->kernels)
+		return on(r)->kernels(r, i, n, done);
+	if (i->code != I_EINSUM || !i->with || !on(r)->epilogue)
 		return true;
-	x = contraction_of(r, i);
-	return on(r)->epilogue(r, i, i + 1, &x, done);
+	struct contraction x = contraction_of(r, i);
+	bool ok = on(r)->epilogue(r, i, i + 1, &x, &both);
+
+	*done = both ? 2 : 0;
+	return ok;
 }
 
 static bool run_einsum(struct rank *r, const struct instr *i)
@@ -390,7 +395,7 @@ bool run_prog(struct rank *r, const struct prog *p)
 {
 	for (uint32_t k = 0; k < p->code.n; k++) {
 		const struct instr *i = &p->code.at[k];
-		bool both = false;
+		uint32_t done = 0;
 
 		if ((!r->env.training && !i->eval) || !holds_any(r, i->where))
 			continue;
@@ -403,9 +408,9 @@ bool run_prog(struct rank *r, const struct prog *p)
 		r->ended = 0;
 		if (on(r)->begins && !on(r)->begins(r, i))
 			return false;
-		if (!run_epilogue(r, i, &both) || (!both && !run_instr(r, i)))
+		if (!run_together(r, i, p->code.n - k, &done) || (!done && !run_instr(r, i)))
 			return false;
-		k += both;
+		k += done ? done - 1 : 0;
 		if (i->stream >= 0 && i->code != I_REPEAT)
 			tracer_note_span(r, TRACE_OP, i->op, 0, r->ended > 0 ? r->began : start, r->ended > 0 ? r->ended : tracer_now(r));
 	}

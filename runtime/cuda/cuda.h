@@ -164,6 +164,7 @@ bool gpu_combine(struct gpu *g, const struct attention *x, int64_t n, const void
 		 void *o, float *lse);
 bool cuda_prepare(struct runtime *rt, struct instr *i, struct diag *d);
 bool cuda_kernel(struct rank *r, const struct instr *i);
+bool cuda_kernels(struct rank *r, const struct instr *i, uint32_t n, uint32_t *done);
 /* Nests on a stream. */
 bool gpu_copy(struct gpu *g, CUstream s, const struct nest *l, enum dtype ddt, void *dst, enum dtype sdt, const void *src);
 bool gpu_add(struct gpu *g, CUstream s, const struct nest *l, enum dtype dt, void *dst, const void *src);

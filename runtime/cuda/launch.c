@@ -27,12 +27,14 @@ bool cuda_prepare(struct runtime *rt, struct instr *i, struct diag *d)
 	return true;
 }
 
+enum { MOST_EXTENTS = 512 }; /* of a region 2 * 64; of a run as many as 4 KB hold */
+
 /* What a region is told: pointers, scratch, extents, the step, the iteration. */
 struct arguments {
 	CUdeviceptr at[2 * MAX_OPERANDS + 2];
-	int64_t extent[2 * 64];
+	int64_t extent[MOST_EXTENTS];
 	struct ptc_iter iter;
-	void *args[2 * MAX_OPERANDS + 2 * 64 + 4];
+	void *args[2 * MAX_OPERANDS + MOST_EXTENTS + 4];
 	struct touched touched[2 * MAX_OPERANDS + 2];
 	int nargs;
 	uint32_t n; /* of at and touched */
@@ -45,18 +47,32 @@ static void add_pointer(struct arguments *c, const void *p, int64_t bytes, bool 
 	c->args[c->nargs++] = &c->at[c->n++];
 }
 
-static void add_rest(struct arguments *c, const struct rank *r, const struct cuda_sig *s)
+static void add_values(struct arguments *c, const struct rank *r, const struct instr *i)
 {
-	struct gpu *g = gpu_of(r);
+	const struct op *op = i->op;
 
+	for (uint32_t k = 0; k < op->nin; k++)
+		add_pointer(c, rank_at(r, &i->at[k]), local_bytes(r->rt->m, op->in[k]), false);
+	for (uint32_t k = 0; k < op->nout; k++)
+		add_pointer(c, rank_at(r, &i->at[op->nin + k]), local_bytes(r->rt->m, op->out[k]), true);
+}
+
+static void add_extents(struct arguments *c, const struct rank *r, const struct cuda_sig *s, int from)
+{
 	for (int k = 0; k < s->next; k++) {
 		struct extent e = rank_extent(r->rt->m, s->ext[k].d, &s->ext[k].on, r->coord);
 
-		c->extent[2 * k] = e.start;
-		c->extent[2 * k + 1] = e.valid;
-		c->args[c->nargs++] = &c->extent[2 * k];
-		c->args[c->nargs++] = &c->extent[2 * k + 1];
+		c->extent[from + 2 * k] = e.start;
+		c->extent[from + 2 * k + 1] = e.valid;
+		c->args[c->nargs++] = &c->extent[from + 2 * k];
+		c->args[c->nargs++] = &c->extent[from + 2 * k + 1];
 	}
+}
+
+static void add_step(struct arguments *c, const struct rank *r)
+{
+	struct gpu *g = gpu_of(r);
+
 	add_pointer(c, (const void *)(uintptr_t)g->step, sizeof(struct ptc_step), false);
 	memcpy(c->iter.iter, r->env.iter, sizeof c->iter.iter);
 	c->iter.iter_all = r->env.iter_all;
@@ -82,7 +98,6 @@ bool cuda_kernel(struct rank *r, const struct instr *i)
 	struct gpu *g = gpu_of(r);
 	const struct cuda *cuda = r->rt->own;
 	const struct cuda_sig *s = i->own;
-	const struct op *op = i->op;
 	struct arguments c;
 	char *scratch = s->scratch ? gpu_room(g, SLOT_KERNEL, s->scratch) : NULL;
 
@@ -90,12 +105,10 @@ bool cuda_kernel(struct rank *r, const struct instr *i)
 		return g->dry;
 	c.nargs = 0;
 	c.n = 0;
-	for (uint32_t k = 0; k < op->nin; k++)
-		add_pointer(&c, rank_at(r, &i->at[k]), local_bytes(r->rt->m, op->in[k]), false);
-	for (uint32_t k = 0; k < op->nout; k++)
-		add_pointer(&c, rank_at(r, &i->at[op->nin + k]), local_bytes(r->rt->m, op->out[k]), true);
+	add_values(&c, r, i);
 	add_pointer(&c, scratch, s->scratch, true);
-	add_rest(&c, r, s);
+	add_extents(&c, r, s, 0);
+	add_step(&c, r);
 	if (!clear_results(g, i, s))
 		return false;
 	for (int k = 0; k < s->nlaunch; k++) {
@@ -106,4 +119,53 @@ bool cuda_kernel(struct rank *r, const struct instr *i)
 			return false;
 	}
 	return true;
+}
+
+/* -- several at once -- */
+
+/* Do kernels a and b of a run, by what they touch, not need one another? */
+static bool independent(const struct touched *a, uint32_t na, const struct touched *b, uint32_t nb)
+{
+	for (uint32_t i = 0; i < na; i++)
+		for (uint32_t k = 0; k < nb; k++) {
+			const char *x = a[i].at, *y = b[k].at;
+
+			if ((a[i].writes || b[k].writes) && x < y + b[k].bytes && y < x + a[i].bytes)
+				return false;
+		}
+	return true;
+}
+
+bool cuda_kernels(struct rank *r, const struct instr *i, uint32_t n, uint32_t *done)
+{
+	struct gpu *g = gpu_of(r);
+	const struct cuda_sig *s = i->own;
+	const struct cuda_run *run = s->run;
+	struct arguments c;
+	int extents = 0;
+
+	if (!run || s->run_at || n < (uint32_t)run->n)
+		return true;
+	c.nargs = 0;
+	c.n = 0;
+	for (int k = 0; k < run->n; k++) {
+		const struct cuda_sig *x = i[k].code == I_KERNEL ? i[k].own : NULL;
+		uint32_t before = c.n;
+
+		if (!x || x->run != run || x->run_at != k || i[k].eval != i->eval || i[k].where != i->where)
+			return true;
+		add_values(&c, r, &i[k]);
+		add_extents(&c, r, x, extents);
+		extents += 2 * x->next;
+		if (!independent(c.touched, before, c.touched + before, c.n - before))
+			return true;
+	}
+	*done = (uint32_t)run->n;
+	if (g->dry)
+		return true;
+	add_step(&c, r);
+	CUfunction fn = gpu_function(g, run->fn, 0);
+
+	gpu_declare(c.touched, c.n);
+	return fn && CU(g, cuLaunchKernel, fn, run->grid, 1, 1, run->block, 1, 1, 0, g->compute, c.args, NULL);
 }

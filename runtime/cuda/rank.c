@@ -464,6 +464,7 @@ const struct backend cuda_backend = {
 	.step = cuda_step,
 	.begins = cuda_begins,
 	.kernel = cuda_kernel,
+	.kernels = cuda_kernels,
 	.einsum = cuda_einsum,
 	.epilogue = cuda_epilogue,
 	.attention = cuda_attention,

@@ -31,3 +31,9 @@ took "erf" A=1 "$TMP/case.pdsl" "" ""
 case_of gpt
 write_case dp=1,tp=1 - >"$TMP/case.pdsl"
 took "gpt" A=1 "$TMP/case.pdsl" precision=bf16 "8 BGRADA 6 BIAS 2 DGELU 2 GELU_AUX_BIAS"
+# its kernels of one launch each, over all params, are one launch a step
+n=$(grep -c "ran kernel r[0-9]" "$TMP/err")
+if [ "$n" = 4 ]; then ok "the optimizer is one launch"; else
+	echo "$n launches of runs in 4 steps" >"$TMP/why"
+	bad "the optimizer is one launch" "$TMP/why"
+fi
