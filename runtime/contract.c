@@ -62,7 +62,7 @@ static bool around(const struct contractor *g, const struct contraction *x, cons
 
 /* -- the ways that always work -- */
 
-enum { COPIED = 48 << 20 }; /* bytes that are copied at once */
+enum { COPIED = 48 << 20, CALL = 4 << 20 }; /* bytes: that are copied at once; that a GPU moves while a launch is put in order */
 
 static bool by_halves(const struct contractor *g, const struct contraction *x, const char *a, const char *b, char *c,
 		      bool reorder);
@@ -210,6 +210,30 @@ static bool clear(const struct contractor *g, const struct contraction *x, void 
 	return g->fill(g->self, &l, x->dt[2], c, 0);
 }
 
+/* Calls that `around` makes: of products, or of batches of them. */
+int64_t contract_calls(const struct rings *by, const struct choice *c, bool batches)
+{
+	const struct ring *batch = batches ? longest_left(by, c) : NULL;
+	int64_t n = 1;
+
+	for (int kind = 0; kind < NKINDS; kind++)
+		for (int i = 0; i < by[kind].n; i++)
+			if ((i != c->at[kind] || kind == BATCH) && &by[kind].r[i] != batch)
+				n *= by[kind].r[i].n;
+	return n;
+}
+
+/* Is it less to copy the operands in order for one product, by a backend whose calls cost as much as moving CALL bytes? Of those that
+ * are summed all but the first read and write the result once more. */
+static bool many_calls(const struct contractor *g, const struct contraction *x, const struct rings *by, const struct choice *c)
+{
+	int64_t n = contract_calls(by, c, g->batches), sums = 1;
+
+	for (int i = 0; i < by[SUM].n; i++)
+		sums *= i == c->at[SUM] ? 1 : by[SUM].r[i].n;
+	return g->batches && n > 1 && n * CALL + (sums - 1) * 2 * bytes_of(x, 2) > 2 * appetite(x, true);
+}
+
 bool contract_by(const struct contractor *g, const struct contraction *x, const void *a, const void *b, void *c)
 {
 	struct rings by[NKINDS];
@@ -222,7 +246,7 @@ bool contract_by(const struct contractor *g, const struct contraction *x, const 
 		return g->plain(g->self, x, a, b, c);
 	if (!is_native(g, x))
 		return by_halves(g, x, a, b, c, false);
-	if (!choose(by, &best) || (x->dt[2] != F32 && by[SUM].n > 1))
+	if (!choose(by, &best) || (x->dt[2] != F32 && by[SUM].n > 1) || many_calls(g, x, by, &best))
 		return by_halves(g, x, a, b, c, true);
 	return around(g, x, by, &best, a, b, c);
 }

@@ -50,6 +50,8 @@ struct contractor {
 			const char *b, char *o, bool add);
 	bool (*plain)(void *self, const struct contraction *x, const void *a, const void *b, void *c); /* all that is no product */
 };
+/* How many calls of product() a choice is. */
+int64_t contract_calls(const struct rings *by, const struct choice *c, bool batches);
 bool contract_by(const struct contractor *by, const struct contraction *x, const void *a, const void *b, void *c);
 
 #endif
