@@ -2,6 +2,7 @@
  *
  * Everything follows from the plan's own ops. Software differs from our runtime in what it launches as one
  * (products that share an operand), in how often bytes are moved, and in what is done again. */
+#include "ir/epilogue.h"
 #include "passes/price.h"
 
 #include <math.h>
@@ -372,11 +373,30 @@ static double traffic(const struct pricing *p, const struct op *op)
 	return op->phase == EPILOGUE ? 1 : element[software(p->m, SW_ELEMENTWISE)];
 }
 
+/* Is op what a product makes of its result, on a GPU that runs our plan? Then the product stores the kernel's result in place of its own,
+ * or reads what the kernel would; what is left is the matrix beside. */
+static bool in_product(const struct pricing *p, const struct op *op, double *bytes)
+{
+	struct epilogue e;
+
+	if (p->m->hw.units <= 0 || software(p->m, SW_ELEMENTWISE) != ELEM_PLAN || !epilogue_pair(op, &e))
+		return false;
+	*bytes = 0;
+	if (e.aux >= 0)
+		*bytes += value_bytes(p->m, op->in[e.aux]);
+	if (e.kept >= 0)
+		*bytes += value_bytes(p->m, op->out[e.kept]);
+	return true;
+}
+
 static struct op_price price_elements(const struct pricing *p, const struct op *op)
 {
-	double bytes = moved_bytes(p->m, op) * traffic(p, op);
+	double bytes;
+	bool within = in_product(p, op, &bytes);
 
-	return (struct op_price){ .kind = T_MEMORY, .seconds = memory_seconds(p->m, bytes), .launches = 1 };
+	if (!within)
+		bytes = moved_bytes(p->m, op) * traffic(p, op);
+	return (struct op_price){ .kind = T_MEMORY, .seconds = bytes > 0 ? memory_seconds(p->m, bytes) : 0, .launches = !within };
 }
 
 /* -- collectives -- */

@@ -1,6 +1,8 @@
 /* Products and their epilogues: which kernels stand right behind an einsum as what it makes of its result, and that what only looks
  * like one of the forms does not. Each model is also run against the evaluator. */
+#include "frontend/frontend.h"
 #include "ir/epilogue.h"
+#include "passes/price.h"
 #include "tests/unit/both.h"
 
 #define HEAD \
@@ -94,9 +96,45 @@ static void forms(void **state)
 	assert_int_equal(wrong, 0);
 }
 
+/* On a GPU an epilogue is no launch, and but what it keeps or was kept for it is read or written. */
+static void prices(void **state)
+{
+	struct arena *mem = arena_new();
+	struct sources src = { 0 };
+	struct diag d;
+	int pairs = 0;
+
+	(void)state;
+	diag_init(&d, mem, &src, NULL);
+	struct module *m = front_compile(mem, &src, &d, "examples/gpt2.pdsl", &(struct front_options){ 0 });
+
+	assert_non_null(m);
+	assert_true(run_passes(m, &d, &(struct pass_options){ .stop_after = "fuse" }));
+	for (int gpu = 0; gpu < 2; gpu++) {
+		m->hw.units = gpu ? 132 : 0;
+		struct pricing *p = pricing_of(mem, m);
+
+		for (const struct op *r = m->top.first; r; r = r->next)
+			for (const struct op *op = r->code == OP_REPEAT ? r->body->first : NULL; op; op = op->next) {
+				struct epilogue e;
+
+				if (!epilogue_pair(op, &e))
+					continue;
+				struct op_price x = op_price(p, op);
+				bool beside = e.aux >= 0 || e.kept >= 0;
+
+				pairs++;
+				assert_true(x.launches == !gpu);
+				assert_true(gpu && !beside ? x.seconds == 0 : x.seconds > 0);
+			}
+	}
+	assert_true(pairs >= 2 * 8);
+	arena_free(mem);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(forms) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(forms), cmocka_unit_test(prices) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
