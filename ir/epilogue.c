@@ -142,6 +142,24 @@ static int find_grad(const struct op *kernel, const struct value *out, struct ep
 	return -1;
 }
 
+bool epilogue_along(const struct op *einsum, const struct value *v)
+{
+	const struct value *out = einsum->out[0];
+
+	for (int side = 0; side < 2; side++) {
+		const struct value *in = einsum->in[side], *other = einsum->in[!side];
+		bool fits = out->nd > 0 && has_dim(v, out->d[out->nd - 1]);
+
+		for (int i = 0; i < v->nd; i++)
+			fits &= has_dim(in, v->d[i]) && !has_dim(other, v->d[i]);
+		for (int i = 0; i < out->nd; i++)
+			fits &= has_dim(v, out->d[i]) || !has_dim(in, out->d[i]) || has_dim(other, out->d[i]);
+		if (fits)
+			return true;
+	}
+	return false;
+}
+
 static bool is_stored(const struct op *einsum, const struct op *kernel, uint32_t yield, struct epilogue *e)
 {
 	const struct value *out = kernel->body->yields.at[yield];
@@ -153,12 +171,13 @@ static bool is_stored(const struct op *einsum, const struct op *kernel, uint32_t
 				.out = (int)yield, .kept = yield_of(kernel, x.kept), .grad = -1, .side = -1 };
 	if (x.act == EPI_RELU && e->kept >= 0) /* what it keeps is bits */
 		return false;
-	e->grad = find_grad(kernel, out, &x);
+	e->grad = x.act == EPI_DGELU ? find_grad(kernel, out, &x) : -1;
 	uint32_t nin = 1 + (e->bias >= 0) + (e->aux >= 0), nout = 1 + (e->kept >= 0) + (e->grad >= 0);
 
 	if (e->z < 0 || kernel->nin != nin || kernel->nout != nout || !all_taken(kernel, &x) || kernel->in[e->z] != einsum->out[0])
 		return false;
-	return alike(out, x.z) && (!x.bias || x.bias->dt == out->dt) && (!x.aux || alike(x.aux, out)) &&
+	return alike(out, x.z) && (!x.bias || (x.bias->dt == out->dt && epilogue_along(einsum, x.bias))) &&
+	       (e->grad < 0 || epilogue_along(einsum, kernel->body->yields.at[e->grad])) && (!x.aux || alike(x.aux, out)) &&
 	       (e->kept < 0 || alike(kernel->body->yields.at[e->kept], out));
 }
 

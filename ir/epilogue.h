@@ -24,6 +24,9 @@ bool epilogue_of(const struct op *einsum, const struct op *kernel, struct epilog
 /* The einsum that stands right before kernel and may be carried out with it: nobody else reads z. NULL: none. */
 const struct op *epilogue_pair(const struct op *kernel, struct epilogue *e);
 
+/* Does v have the dims that the einsum's result has of one operand alone, the last one among them, as a bias has? */
+bool epilogue_along(const struct op *einsum, const struct value *v);
+
 /* The expression of a value that is stored, in a kernel or before there are any: the ops that make it of z. Outside of a kernel z
  * is an einsum's. false: it is none of the forms. */
 enum { EPI_OPS = 12 };

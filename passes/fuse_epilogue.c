@@ -15,14 +15,14 @@ static bool among(const struct epilogue_ops *x, const struct op *op)
 }
 
 /* The sum of what is stored as it is, f32: the gradient of a bias, which the product makes as well. */
-static struct op *sum_of(const struct fuse *f, const struct op *out)
+static struct op *sum_of(const struct fuse *f, const struct op *einsum, const struct op *out)
 {
 	const struct item *it = &f->it[out->mark];
 
 	for (uint32_t u = 0; out->out[0]->dt == F32 && u < it->users.n; u++) {
 		struct op *op = f->it[it->users.at[u]].op;
 
-		if (op->code == OP_SUM && op->out[0]->nd && op->out[0]->dt == F32)
+		if (op->code == OP_SUM && op->out[0]->dt == F32 && epilogue_along(einsum, op->out[0]))
 			return op;
 	}
 	return NULL;
@@ -66,7 +66,7 @@ static bool fits(const struct fuse *f, int i, struct epilogue_ops *x, bool apart
 	const struct op *out = f->it[i].op;
 
 	if (f->it[i].role != FUSED || opinfo[out->code].class != C_MAP || !fuse_is_stored(f, i) || !epilogue_match(out->out[0], x) ||
-	    x->z->home != f->block || !one_place(x->z->def, out) || f->it[x->z->def->mark].users.n != 1 || fuse_yields(f, x->z))
+	    x->z->home != f->block || (x->bias && !epilogue_along(x->z->def, x->bias)) || !one_place(x->z->def, out) || f->it[x->z->def->mark].users.n != 1 || fuse_yields(f, x->z))
 		return false;
 	for (int k = 0; k < x->n; k++) {
 		const struct op *op = x->at[k];
@@ -150,7 +150,7 @@ void fuse_seal_epilogues(struct fuse *f)
 	for (int i = 0; i < f->n; i++) {
 		if (!fits(f, i, &x, false))
 			continue;
-		const struct op *sum = sum_of(f, f->it[i].op);
+		const struct op *sum = x.act == EPI_DGELU ? sum_of(f, x.z->def, f->it[i].op) : NULL;
 		int g = fuse_new_group(f, i);
 
 		f->it[i].group = g;

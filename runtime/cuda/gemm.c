@@ -158,7 +158,8 @@ static bool ask(struct gpu *g, struct product *p)
 	if (e == CUBLAS_STATUS_SUCCESS && ok)
 		e = n > 0 ? way[0].state : CUBLAS_STATUS_NOT_SUPPORTED;
 	lib.cublasLtMatmulPreferenceDestroy(pref);
-	p->none = ok && (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) && p->is.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+	p->none = ok && (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) &&
+		  p->is.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
 	if (p->none)
 		return true;
 	ok = ok && lt_ok(g, e, "cuBLASLt has no way for a product");
@@ -244,8 +245,8 @@ bool gpu_multiply(struct gpu *g, const struct shape *s, const void *a, const voi
 	return *none;
 }
 
-struct shape gpu_shape(const struct choice *c, const struct ring *by, const struct contraction *x, const void *a, const void *b, const void *o,
-		       bool add)
+struct shape gpu_shape(const struct choice *c, const struct ring *by, const struct contraction *x, const void *a, const void *b,
+		       const void *o, bool add)
 {
 	/* by columns: b is the first operand; of the transposed product, a */
 	bool swap = c->swap;

@@ -35,8 +35,8 @@ int tune_ways(const struct gpu *g); /* to ask for; 1: nothing is measured */
 void tune(struct gpu *g, struct product *p, const cublasLtMatmulHeuristicResult_t *way, int n);
 
 /* The shape of a choice; by: the loop that is a batch. Of an epilogue, after that. */
-struct shape gpu_shape(const struct choice *c, const struct ring *by, const struct contraction *x, const void *a, const void *b, const void *o,
-		       bool add);
+struct shape gpu_shape(const struct choice *c, const struct ring *by, const struct contraction *x, const void *a, const void *b,
+		       const void *o, bool add);
 void gpu_shape_extras(struct shape *s, int epilogue, const struct extras *x);
 /* a, b: as cuBLASLt orders them. *none: the library has no way for this epilogue, and nothing was done. false: said. */
 bool gpu_multiply(struct gpu *g, const struct shape *s, const void *a, const void *b, void *c, const struct extras *x, bool *none);

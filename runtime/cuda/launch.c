@@ -161,7 +161,7 @@ bool cuda_kernels(struct rank *r, const struct instr *i, uint32_t n, uint32_t *d
 			return true;
 	}
 	*done = (uint32_t)run->n;
-	if (g->dry)
+	if (g->dry || !run->grid)
 		return true;
 	add_step(&c, r);
 	CUfunction fn = gpu_function(g, run->fn, 0);
