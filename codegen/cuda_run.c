@@ -22,7 +22,8 @@ static bool may_run(const struct cuda_region *x)
 /* Ops that are nothing at run time, or at most copies, which end a run there (the runtime looks). */
 static bool is_between(const struct op *op)
 {
-	return op->code == OP_READ || op->code == OP_WRITE || op->code == OP_RENAME || op->code == OP_SPLIT || op->code == OP_MERGE;
+	return op->code == OP_READ || op->code == OP_WRITE || op->code == OP_RENAME || op->code == OP_SPLIT ||
+	       op->code == OP_MERGE;
 }
 
 static const struct op *maker(const struct value *v)

@@ -102,7 +102,8 @@ bool epilogue_match(const struct value *out, struct epilogue_ops *x)
 
 static bool alike(const struct value *a, const struct value *b)
 {
-	return a->dt == b->dt && a->nd == b->nd && !memcmp(a->d, b->d, (size_t)a->nd * sizeof *a->d) && sharding_equal(&a->sh, &b->sh, a->nd);
+	return a->dt == b->dt && a->nd == b->nd && !memcmp(a->d, b->d, (size_t)a->nd * sizeof *a->d) &&
+	       sharding_equal(&a->sh, &b->sh, a->nd);
 }
 
 static int argument(const struct op *kernel, const struct value *v)
@@ -167,14 +168,16 @@ static bool is_stored(const struct op *einsum, const struct op *kernel, uint32_t
 
 	if (!epilogue_match(out, &x))
 		return false;
-	*e = (struct epilogue){ .act = x.act, .z = argument(kernel, x.z), .bias = argument(kernel, x.bias), .aux = argument(kernel, x.aux),
+	*e = (struct epilogue){ .act = x.act, .z = argument(kernel, x.z), .bias = argument(kernel, x.bias),
+				.aux = argument(kernel, x.aux),
 				.out = (int)yield, .kept = yield_of(kernel, x.kept), .grad = -1, .side = -1 };
 	if (x.act == EPI_RELU && e->kept >= 0) /* what it keeps is bits */
 		return false;
 	e->grad = x.act == EPI_DGELU ? find_grad(kernel, out, &x) : -1;
 	uint32_t nin = 1 + (e->bias >= 0) + (e->aux >= 0), nout = 1 + (e->kept >= 0) + (e->grad >= 0);
 
-	if (e->z < 0 || kernel->nin != nin || kernel->nout != nout || !all_taken(kernel, &x) || kernel->in[e->z] != einsum->out[0])
+	if (e->z < 0 || kernel->nin != nin || kernel->nout != nout || !all_taken(kernel, &x) ||
+	    kernel->in[e->z] != einsum->out[0])
 		return false;
 	return alike(out, x.z) && (!x.bias || (x.bias->dt == out->dt && epilogue_along(einsum, x.bias))) &&
 	       (e->grad < 0 || epilogue_along(einsum, kernel->body->yields.at[e->grad])) && (!x.aux || alike(x.aux, out)) &&
@@ -188,17 +191,20 @@ static bool is_gradient(const struct op *einsum, const struct op *kernel, struct
 	struct epilogue_ops x = { 0 };
 	const struct value *a;
 
-	if (!y || kernel->nin != 1 || !y->def || y->def->code != OP_SUM || y->dt != F32 || einsum->out[0]->dt != F32 || !y->nd ||
+	if (!y || kernel->nin != 1 || !y->def || y->def->code != OP_SUM || y->dt != F32 || !y->nd || einsum->out[0]->dt != F32 ||
 	    !take(&x, y->def) || !(a = operand(&x, y->def->in[0], true)) || argument(kernel, a) != 0 || !all_taken(kernel, &x))
 		return false;
 	int side = einsum->in[0] == kernel->in[0] ? 0 : 1;
 
 	if (einsum->in[side] != kernel->in[0])
 		return false;
-	for (int i = 0; i < a->nd; i++)
-		if (has_dim(y, a->d[i]) != has_dim(einsum->out[0], a->d[i]) || (!has_dim(y, a->d[i]) && !has_dim(einsum->in[!side], a->d[i])))
+	for (int i = 0; i < a->nd; i++) {
+		bool kept = has_dim(y, a->d[i]);
+
+		if (kept != has_dim(einsum->out[0], a->d[i]) || (!kept && !has_dim(einsum->in[!side], a->d[i])))
 			return false;
-	*e = (struct epilogue){ .act = EPI_NONE, .z = -1, .bias = -1, .aux = -1, .out = -1, .kept = -1, .grad = 0, .side = side };
+	}
+	*e = (struct epilogue){ .z = -1, .bias = -1, .aux = -1, .out = -1, .kept = -1, .grad = 0, .side = side };
 	return true;
 }
 

@@ -1,8 +1,8 @@
 /* passes/fuse_epilogue.c - what a matrix product makes of its result becomes a kernel of its own, right behind it.
  *
- * Only then a backend can carry out both as one leaf: ir/epilogue.h has the forms. Where nothing takes part in them but the
- * product's result, a bias and what was kept of forward, a kernel that holds more would read one tensor less than the two; a
- * product with its epilogue reads and writes its result once less, and is one launch instead of two. */
+ * Only then a backend can carry out both as one leaf: ir/epilogue.h has the forms. Where nothing takes part in them
+ * but the product's result, a bias and what was kept of forward, a kernel that holds more would read one tensor less
+ * than the two; a product with its epilogue reads and writes its result once less, and is one launch instead of two. */
 #include "ir/epilogue.h"
 #include "passes/fuse.h"
 
@@ -38,8 +38,8 @@ static bool sums_up(const struct fuse *f, int op)
 	return it->op->code == OP_SUM;
 }
 
-/* Who reads the result of op, a part of x? Others of x; where it is stored anyway, what is in no kernel, or in the other half, or
- * sums up. */
+/* Who reads the result of op, a part of x? Others of x; where it is stored anyway, what is in no kernel, or in the
+ * other half, or sums up. */
 static bool own_readers(const struct fuse *f, const struct epilogue_ops *x, const struct op *op, bool stored)
 {
 	const struct item *it = &f->it[op->mark];
@@ -59,14 +59,17 @@ static bool one_place(const struct op *a, const struct op *b)
 	return a->phase == b->phase && a->at.where == b->at.where && a->at.late == b->at.late;
 }
 
-/* Can the ops of x, which make the result of op i, be a kernel of their own? apart: but for casts that others read too, or that
- * stand elsewhere. */
+/* Can the ops of x, which make the result of op i, be a kernel of their own? apart: but for casts that others read too,
+ * or that stand elsewhere. */
 static bool fits(const struct fuse *f, int i, struct epilogue_ops *x, bool apart)
 {
 	const struct op *out = f->it[i].op;
 
-	if (f->it[i].role != FUSED || opinfo[out->code].class != C_MAP || !fuse_is_stored(f, i) || !epilogue_match(out->out[0], x) ||
-	    x->z->home != f->block || (x->bias && !epilogue_along(x->z->def, x->bias)) || !one_place(x->z->def, out) || f->it[x->z->def->mark].users.n != 1 || fuse_yields(f, x->z))
+	if (f->it[i].role != FUSED || opinfo[out->code].class != C_MAP || !fuse_is_stored(f, i) ||
+	    !epilogue_match(out->out[0], x) || x->z->home != f->block)
+		return false;
+	if ((x->bias && !epilogue_along(x->z->def, x->bias)) || !one_place(x->z->def, out) ||
+	    f->it[x->z->def->mark].users.n != 1 || fuse_yields(f, x->z))
 		return false;
 	for (int k = 0; k < x->n; k++) {
 		const struct op *op = x->at[k];
@@ -86,7 +89,8 @@ static bool fits(const struct fuse *f, int i, struct epilogue_ops *x, bool apart
 
 static void copy_for(struct fuse *f, const struct op *op, struct op *by)
 {
-	struct builder b = { .m = f->m, .block = f->block, .before = by, .phase = by->phase, .span = op->span, .where = by->at.where };
+	struct builder b = { .m = f->m, .block = f->block, .before = by, .phase = by->phase, .span = op->span,
+			     .where = by->at.where };
 	struct op *copy = op_clone(&b, op, false);
 
 	copy->phase = by->phase;
@@ -173,7 +177,7 @@ static bool stands_before(const struct op *a, const struct op *b)
 	return a != NULL;
 }
 
-/* May kernel stand right behind einsum, whose operand it sums? They read the same; nobody before that reads what it makes. */
+/* May kernel stand right behind einsum, whose operand it sums? Nobody before that reads what it makes. */
 static bool may_follow(const struct op *kernel, const struct op *einsum)
 {
 	if (stands_before(einsum, kernel))

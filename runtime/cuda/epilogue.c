@@ -1,8 +1,8 @@
 /* runtime/cuda/epilogue.c - an einsum and the kernel after it as one product of cuBLASLt, whose epilogue the kernel is.
  *
- * The product takes the sum in float32 to what is stored, rounded once; z, the einsum's result, is not stored at all. Where the
- * einsum is more than one product, the shapes are not those that the library takes, or something would be written over what is still
- * read, nothing is done, and the two are carried out one after the other. */
+ * The product takes the sum in float32 to what is stored, rounded once; z, the einsum's result, is not stored at all.
+ * Where the einsum is more than one product, the shapes are not those that the library takes, or something would be
+ * written over what is still read, nothing is done, and the two are carried out one after the other. */
 #include "runtime/cuda/gemm.h"
 
 enum { ALIGN_AUX = 16, ROWS_AUX = 8 }; /* bytes; elements: cuBLASLt's, of auxiliary matrices */
@@ -44,7 +44,8 @@ static bool is_one(struct joint *j)
 	for (int k = 0; k < x->nd; k++)
 		if (x->n[k] <= 0)
 			return false;
-	if (x->dt[0] != x->dt[1] || !is_float(x->dt[0]) || (x->dt[0] == F32 && x->dt[2] != F32) || !classify(x, by) || !choose(by, &j->choice))
+	if (x->dt[0] != x->dt[1] || !is_float(x->dt[0]) || (x->dt[0] == F32 && x->dt[2] != F32) || !classify(x, by) ||
+	    !choose(by, &j->choice))
 		return false;
 	j->kind = j->choice.swap ? ROW : COL;
 	return !by[BATCH].n && by[ROW].n < 2 && by[COL].n < 2 && by[SUM].n < 2;
@@ -57,7 +58,7 @@ static int kind_of(const struct contraction *x, int k)
 	return !x->has[2][k] ? SUM : a && b ? BATCH : a ? ROW : COL;
 }
 
-/* The vector lies together, in the order of the loops of this kind, and has no others. along: they are the rows of the result. */
+/* The vector lies together, in the order of the loops of this kind, and has no others. along: they are the result's rows. */
 static bool runs_along(const struct joint *j, int kind, bool along)
 {
 	const struct paired *p = j->i->with;
@@ -142,7 +143,8 @@ static bool aux_fits(const struct joint *j, const void *aux)
 	return !aux || (j->choice.ldc % ROWS_AUX == 0 && (uintptr_t)aux % ALIGN_AUX == 0);
 }
 
-bool cuda_epilogue(struct rank *r, const struct instr *i, const struct instr *kernel, const struct contraction *given, bool *done)
+bool cuda_epilogue(struct rank *r, const struct instr *i, const struct instr *kernel, const struct contraction *given,
+		   bool *done)
 {
 	static const struct ring one = { 1, { 0, 0, 0 } };
 	struct joint j = { .r = r, .i = i, .kernel = kernel, .e = &i->with->is, .x = *given };

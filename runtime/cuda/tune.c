@@ -1,8 +1,8 @@
 /* runtime/cuda/tune.c - which of the ways that cuBLASLt holds to be best for a product is the fastest here, measured.
  *
- * PTC_CUDA_TUNE=N: N of them are tried when a product is first met, while the first step is read and nothing is under way, on zeros
- * in memory of its own. All ranks of the process take what the first that met it has found, so that they round alike; processes
- * that are one rank each could not, and are not tuned. */
+ * PTC_CUDA_TUNE=N: N of them are tried when a product is first met, while the first step is read and nothing is under
+ * way, on zeros in memory of its own. All ranks of the process take what the first that met it has found, so that they
+ * round alike; processes that are one rank each could not, and are not tuned. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,8 +24,8 @@ bool tune_read(struct cuda *c, struct diag *d)
 	long n = s && *s ? strtol(s, &end, 10) : 0;
 
 	if (end && (*end || n < 0 || n > MOST_WAYS))
-		return diag_error(d, (struct span){ 0 }, "PTC_CUDA_TUNE=%s is no number from 0 to %d: how many ways to try for each product", s,
-				  MOST_WAYS);
+		return diag_error(d, (struct span){ 0 },
+				  "PTC_CUDA_TUNE=%s is no number from 0 to %d: how many ways to try for each product", s, MOST_WAYS);
 	c->ways = n > 1 ? (int)n : 1;
 	return pthread_mutex_init(&c->tuning, NULL) == 0 || diag_error(d, (struct span){ 0 }, "no lock can be made");
 }
@@ -62,7 +62,7 @@ static int64_t bytes_of(const struct product *p, int k)
 	const int64_t cols[3] = { s->ta ? s->n : s->k, s->tb ? s->k : s->m, s->m }, ld[3] = { s->lda, s->ldb, s->ldc };
 	const int64_t stride[3] = { s->sa, s->sb, s->sc };
 
-	return (cols[k] * ld[k] + (s->batch - 1) * stride[k]) * dtype_bytes(k == 2 ? (enum dtype)s->ctype : (enum dtype)s->type);
+	return (cols[k] * ld[k] + (s->batch - 1) * stride[k]) * dtype_bytes((enum dtype)(k == 2 ? s->ctype : s->type));
 }
 
 static bool trial_open(struct gpu *g, const struct product *p, size_t workspace, struct trial *t)
@@ -77,7 +77,8 @@ static bool trial_open(struct gpu *g, const struct product *p, size_t workspace,
 		if (n[i] && (lib.cuMemAlloc(&t->at[i], n[i]) != CUDA_SUCCESS ||
 			     lib.cuMemsetD8Async(t->at[i], 0, n[i], g->compute) != CUDA_SUCCESS))
 			return false;
-	return lib.cuEventCreate(&t->from, CU_EVENT_DEFAULT) == CUDA_SUCCESS && lib.cuEventCreate(&t->to, CU_EVENT_DEFAULT) == CUDA_SUCCESS;
+	return lib.cuEventCreate(&t->from, CU_EVENT_DEFAULT) == CUDA_SUCCESS &&
+	       lib.cuEventCreate(&t->to, CU_EVENT_DEFAULT) == CUDA_SUCCESS;
 }
 
 static void trial_close(struct trial *t)
@@ -92,7 +93,8 @@ static void trial_close(struct trial *t)
 }
 
 /* Milliseconds of some rounds, after one that does not count. < 0: it does not work. */
-static float measure(struct gpu *g, const struct product *p, const struct trial *t, const cublasLtMatmulHeuristicResult_t *way)
+static float measure(struct gpu *g, const struct product *p, const struct trial *t,
+		     const cublasLtMatmulHeuristicResult_t *way)
 {
 	const float one = 1, beta = p->is.add ? 1 : 0;
 	void *c = (void *)(uintptr_t)t->at[2];
@@ -100,8 +102,8 @@ static float measure(struct gpu *g, const struct product *p, const struct trial 
 
 	for (int i = 0; i <= ROUNDS; i++)
 		if ((i == 1 && lib.cuEventRecord(t->from, g->compute) != CUDA_SUCCESS) ||
-		    lib.cublasLtMatmul(g->lt, p->desc, &one, (void *)(uintptr_t)t->at[0], p->at[0], (void *)(uintptr_t)t->at[1], p->at[1],
-				       &beta, c, p->at[2], c, p->at[2], &way->algo, (void *)(uintptr_t)t->at[5], way->workspaceSize,
+		    lib.cublasLtMatmul(g->lt, p->desc, &one, (void *)(uintptr_t)t->at[0], p->at[0],
+				       (void *)(uintptr_t)t->at[1], p->at[1], &beta, c, p->at[2], c, p->at[2], &way->algo, (void *)(uintptr_t)t->at[5], way->workspaceSize,
 				       g->compute) != CUBLAS_STATUS_SUCCESS)
 			return -1;
 	if (lib.cuEventRecord(t->to, g->compute) != CUDA_SUCCESS || lib.cuStreamSynchronize(g->compute) != CUDA_SUCCESS ||
