@@ -39,12 +39,14 @@ static int features(const struct op *op)
 	return (HAS(op, cap) && op->at.cap != 0) | (HAS(op, p) && op->at.p > 0) << 1 | (HAS(op, extra) && op->at.extra != 0) << 2;
 }
 
-/* extern "C" kernel `what` of the types and sizes in args, unless t has it. */
-static void put_kernel(struct text *t, const char *what, const char *fn, const char *type, int d, int f, int threads, const char *args, bool shared)
+/* extern "C" kernel `what` of the types and sizes in args, unless t has it. bounds: its threads and, where ptxas would rather
+ * spill than have few blocks at once, how many of them are enough. */
+static void put_kernel(struct text *t, const char *what, const char *fn, const char *type, int d, int f, const char *bounds,
+		       const char *args, bool shared)
 {
-	const char *head = arena_printf(t->mem, "extern \"C\" __global__ void __launch_bounds__(%d) ptc_attend%s_%s_%d_%d("
+	const char *head = arena_printf(t->mem, "extern \"C\" __global__ void __launch_bounds__(%s) ptc_attend%s_%s_%d_%d("
 					"const __grid_constant__ struct ptc_attention x, const struct ptc_step *step, struct ptc_iter iter)\n",
-					threads, what, type, d, f);
+					bounds, what, type, d, f);
 
 	if (t->n && strstr(t->s, head))
 		return;
@@ -53,6 +55,11 @@ static void put_kernel(struct text *t, const char *what, const char *fn, const c
 		text_put(t, "PTC_DYN_SHARED(unsigned char, shared);\n%s<%s>(&x, step, &iter, shared);\n}\n", fn, args);
 	else
 		text_put(t, "(void)step, (void)iter;\n%s<%s>(&x);\n}\n", fn, args);
+}
+
+static const char *threads(struct arena *mem, int warps)
+{
+	return arena_printf(mem, "%d", 32 * warps);
 }
 
 bool cuda_attention_text(struct text *t, const struct module *m, const struct op *op, struct diag *d)
@@ -69,16 +76,16 @@ bool cuda_attention_text(struct text *t, const struct module *m, const struct op
 	const char *rows = arena_printf(t->mem, "%s, %d, %d, %d, %d", type, s->d, f, s->bq, s->warps_q);
 
 	if (op->code == OP_ATTENTION) {
-		put_kernel(t, "", "p_attend", type, s->d, f, 32 * s->warps, arena_printf(t->mem, "%s, %d, %d, %d, %d", type, s->d, f, s->b, s->warps),
-			   true);
+		put_kernel(t, "", "p_attend", type, s->d, f, threads(t->mem, s->warps),
+			   arena_printf(t->mem, "%s, %d, %d, %d, %d", type, s->d, f, s->b, s->warps), true);
 		return true;
 	}
-	put_kernel(t, "_delta", "p_delta", type, s->d, f, 128, type, false);
-	put_kernel(t, "_dq", "p_attend_dq", type, s->d, f, 32 * s->warps_q, rows, true);
-	put_kernel(t, "_dkv", "p_attend_dkv", type, s->d, f, 32 * s->warps_k,
+	put_kernel(t, "_delta", "p_delta", type, s->d, f, "128", type, false);
+	put_kernel(t, "_dq", "p_attend_dq", type, s->d, f, threads(t->mem, s->warps_q), rows, true);
+	put_kernel(t, "_dkv", "p_attend_dkv", type, s->d, f, threads(t->mem, s->warps_k),
 		   arena_printf(t->mem, "%s, %d, %d, %d, %d, %d", type, s->d, f, s->bk, s->warps_k, s->halves), true);
 	if (attn_extra(op, X_BIAS) >= 0)
-		put_kernel(t, "_dbias", "p_attend_dbias", type, s->d, f, 32 * s->warps_q, rows, true);
+		put_kernel(t, "_dbias", "p_attend_dbias", type, s->d, f, arena_printf(t->mem, "%d, 2", 32 * s->warps_q), rows, true);
 	return true;
 }
 
