@@ -58,7 +58,7 @@ SOFTGPU := build/softgpu
 SOFTGPU_SRC := $(filter-out tests/softgpu/test_%.c,$(wildcard tests/softgpu/*.c))
 SOFTGPU_LIBS := libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libnccl.so.2
 
-.PHONY: all demo check validate softgpu check-softgpu deps deps-fuzz deps-browser gpu-check check-includes unit units bench fuzz fuzz-check fuzzers mutate pipeline-all check-nvrtc clean install FORCE
+.PHONY: all demo check validate softgpu check-softgpu deps deps-fuzz deps-browser deps-nvrtc gpu-check check-includes unit units bench fuzz fuzz-check fuzzers mutate pipeline-all check-nvrtc clean install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 all: $(BUILD)/ptc
@@ -119,7 +119,7 @@ units: $(UNIT)
 unit: units
 	$(Q)BUILD=$(BUILD) tests/unit.sh
 
-check: deps deps-fuzz deps-browser
+check: deps deps-fuzz deps-browser deps-nvrtc
 	$(Q)$(MAKE) --no-print-directory all units
 	$(Q)BUILD=$(BUILD) MAKE="$(MAKE)" tests/check.sh
 
@@ -143,7 +143,7 @@ $(SOFTGPU)/shim_text.h: tests/softgpu/shim.h
 	$(Q){ echo 'static const char shim_text[] ='; sed -e 's/\\/\\\\/g; s/"/\\"/g; s/?/\\?/g; s/^/"/; s/$$/\\n"/' $<; echo ';'; } > $@
 
 check-softgpu: all softgpu
-	$(Q)BUILD=$(BUILD) MAKE="$(MAKE)" tests/check.sh softgpu
+	$(Q)BUILD=$(BUILD) MAKE="$(MAKE)" tests/check.sh softgpu cuda
 
 demo: deps
 	$(Q)$(MAKE) --no-print-directory all
@@ -179,9 +179,13 @@ $(BUILD)/fuzz-check: $(filter-out %front.c %ir.c %programs.c,$(wildcard tests/fu
 pipeline-all: all
 	$(Q)BUILD=$(BUILD) tests/pipeline/run.sh all $(PART)
 
-# The kernels of all examples through the real NVRTC, for each architecture: half an hour on two cores.
-check-nvrtc: all $(BUILD)/unit/test_cuda_nvrtc
-	$(Q)ALL=1 BUILD=$(BUILD) $(BUILD)/unit/test_cuda_nvrtc
+# The kernels of all examples through the real NVRTC, for each architecture.
+check-nvrtc: all $(BUILD)/nvrtc-kernels
+	$(Q)ALL=1 BUILD=$(BUILD) MAKE="$(MAKE)" tests/check.sh nvrtc
+
+$(BUILD)/nvrtc-kernels: $(wildcard tests/nvrtc/*.c) $(wildcard tests/nvrtc/*.h) $(foreach p,runtime codegen passes ir,$(BUILD)/lib$(p).a)
+	@echo "  cc      $@"
+	$(Q)$(CC) $(COMMON) $(WARN) $(CPPFLAGS) $(CFLAGS) -o $@ $(filter %.c %.a,$^) $(LDFLAGS) $(ALL_LDLIBS)
 
 # `make mutate N=3000 SEED=7`: plans with one fault each; ptc verify must reject those that a run shows to be unsafe.
 mutate: all $(BUILD)/mutate
@@ -216,6 +220,12 @@ deps-fuzz:
 # Without it the page of `ptc explain --html` is not looked at.
 deps-browser:
 	$(Q)$(call INSTALL,$(BROWSER_PACKAGES)) || echo "  not installed: $(BROWSER_PACKAGES)"
+
+# NVRTC, of Python's registry, unless the loader knows one.
+deps-nvrtc:
+	$(Q)ldconfig -p | grep -q 'libnvrtc\.so\.1[23]' || [ -e build/nvrtc ] || \
+		python3 -m pip install -q --no-deps --target build/nvrtc 'nvidia-cuda-nvrtc>=13,<14' || \
+		{ rm -rf build/nvrtc; echo "  not installed: nvidia-cuda-nvrtc"; }
 
 install: all
 	install -D -m 755 $(BUILD)/ptc $(DESTDIR)$(BINDIR)/ptc
