@@ -165,7 +165,9 @@ static void print_memory(struct arena *a, const struct facts *f)
 		printf(": %s too many; --fit says what to change", amount(a, over, "B"));
 	printf("\n           ");
 	for (int k = 0; k < NMEM; k++)
-		printf(" %s %s%s", mem_kind_name[k], amount(a, (double)x->of[k], "B"), k + 1 < NMEM ? "," : "\n");
+		if (k != MEM_GATHERED || x->of[k])
+			printf("%s %s %s", k ? "," : "", mem_kind_name[k], amount(a, (double)x->of[k], "B"));
+	putchar('\n');
 	if (f->m->host) {
 		struct host_traffic copies = host_traffic(f->m);
 		const char *untimed = f->m->hw.host > 0 ? "" : " (not in the time: the hardware has no 'host bandwidth')";

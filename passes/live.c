@@ -11,7 +11,7 @@
 #include "ir/trace.h"
 #include "passes/memory.h"
 
-const char *const mem_kind_name[NMEM] = { "params", "grads", "optimizer", "activations", "workspace", "comm" };
+const char *const mem_kind_name[NMEM] = { "params", "grads", "optimizer", "activations", "workspace", "comm", "gathered" };
 
 /* What a row of a region holds, and the op at which it holds most. */
 struct content {
@@ -92,7 +92,10 @@ static enum mem_kind kind_of(const struct module *m, const struct value *v)
 {
 	if (is_gradient(m, named(v)->name))
 		return MEM_GRADS;
-	return v->def && comm_sends(v->def->code) ? MEM_COMM : MEM_ACTIVATIONS;
+	const struct op *def = v->def && v->def->code == OP_WAIT ? v->def->in[0]->def : v->def;
+	if (!def || !comm_sends(def->code))
+		return MEM_ACTIVATIONS;
+	return v->kind == K_PARAM ? MEM_GATHERED : MEM_COMM;
 }
 
 static const char *label_of(struct living *l, const struct value *v)

@@ -3,7 +3,7 @@
 #define PTC_LIVE_H
 #include "ir/ir.h"
 
-enum mem_kind { MEM_PARAMS, MEM_GRADS, MEM_OPTIMIZER, MEM_ACTIVATIONS, MEM_WORKSPACE, MEM_COMM, NMEM };
+enum mem_kind { MEM_PARAMS, MEM_GRADS, MEM_OPTIMIZER, MEM_ACTIVATIONS, MEM_WORKSPACE, MEM_COMM, MEM_GATHERED, NMEM };
 extern const char *const mem_kind_name[NMEM];
 
 struct holding {
@@ -15,7 +15,8 @@ struct holding {
 };
 
 /* The kinds add up to the peak, and so do the holdings, the largest first. What travels between ranks is of
- * kind comm: buffers of messages and results of collectives, but for gradients. */
+ * kind comm: buffers of messages and results of collectives, but for gradients and for params that lie in parts and are
+ * put together where they are read, which are gathered. */
 struct stage_live {
 	int64_t peak;       /* bytes of a rank, with the workspace */
 	int64_t of[NMEM];

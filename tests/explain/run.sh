@@ -57,7 +57,7 @@ explain "one microbatch a stage at a time" '[.memory.stages[].in_flight] == [2, 
 explain "params of a stage" '([.memory.stages[].elements] | map(. / (4 * (12 * 2048 * 2048 + 13 * 2048))) | all(. >= 1 and . < 1.001))
 	and all(.memory.stages[]; .params >= 2 * .elements and .params < 2.001 * .elements and near(.optimizer; 12 * .elements; 1e-3)
 		and near(.grads; 4 * .elements; 1e-3) and .iterations == 4)' $gpt --set $large
-explain "parts of the peak" 'all(.memory.stages[]; .peak == .params + .grads + .optimizer + .activations + .workspace + .comm and .unused <= .activations
+explain "parts of the peak" 'all(.memory.stages[]; .peak == .params + .grads + .optimizer + .activations + .workspace + .comm + .gathered and .unused <= .activations
 		and ([.tensors[].bytes] | add) == .peak and ([.tensors[].bytes] | . == (sort | reverse)))
 	and .memory.peak == ([.memory.stages[].peak] | max)' $gpt --set $large
 

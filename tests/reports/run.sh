@@ -4,7 +4,6 @@
 #
 # Not here, since others have them:
 #   R53              no mode where the norm is summed in one order for any layout
-#   R85              explain has no line of what gathered params take; it is in the activations
 #   R86              no cross entropy by chunks of the vocabulary: the logits of a microbatch are one value
 #   R97 R98          in tests/mutate: a plan whose collectives stand in another order on one stage is refused
 #   R100             in tests/recompute
@@ -132,6 +131,30 @@ equal "R83 microbatches in flight" "$(told "$LINES" $WIDE '.memory.stages | map(
 middle() { told "$LINES" "$WIDE,vocab=$1" '.memory.stages[1:3] | map(.peak)'; }
 last() { told "$LINES" "$WIDE,vocab=$1" '.memory.stages[3].peak'; }
 equal "R83 only the last stage has logits" "$(middle 100) $(($(last 2000) > $(last 100)))" "$(middle 2000) 1"
+
+# What gathered weights take is a line of its own: two layers, the one at work and the next, however many there are.
+cat >"$TMP/gathers.pdsl" <<MODEL
+dim batch = 8000, a = 7000, b = a, layers = 6
+input x0[batch, a]: float
+x = x0
+repeat layers {
+    param w[a, b] ~ normal(0.02)
+    x = x + tanh(x @ w)[b -> a]
+}
+loss = mean(square(x))
+minimize loss with sgd(lr = 1e-3)
+plan zero0 { mesh dp = 8; batch -> dp; precision bf16 }
+plan zero3 { mesh dp = 8; batch -> dp; params -> dp; precision bf16 }
+MODEL
+for layers in 4 6; do
+	expect "R85 explain" 0 "$PTC" explain --json "$TMP/gathers.pdsl" --plan zero3 --set layers=$layers &&
+		equal "R85 gathered weights of $layers layers" "$(jq -c '.memory.stages[0] | [.gathered, (.tensors[] |
+			select(.kind == "gathered") | .name, .times)]' "$TMP/out")" "[$((2 * 7000 * 7000 * 2)),\"all_gather layers.w\",2]"
+done
+expect "R85 explain" 0 "$PTC" explain "$TMP/gathers.pdsl" --plan zero3
+equal "R85 a line" "$(grep -c '^            params .* gathered 196.0 MB$' "$TMP/out")" 1
+expect "R85 explain" 0 "$PTC" explain "$TMP/gathers.pdsl" --plan zero0
+equal "R85 nothing to gather" "$(grep -c gathered "$TMP/out")" 0
 
 # Any number of ranks, from the plan alone: 2,048 in seconds.
 expect "R88 2,048 ranks" 0 timeout 20 "$PTC" explain --json examples/llama.pdsl --plan big --mesh pp=8,dp=32,tp=8 \
