@@ -40,13 +40,12 @@ void read_chunk(struct ctx *c, const struct node *line)
 	const struct node *what = setting_value(line);
 	struct chunk x = { .dim = NODIM, .at = line->at };
 
-	if (!what || (what->kind != N_NAME && what->kind != N_STRING)) {
+	if (!what || what->kind != N_NAME) {
 		fail(c, line->at, "chunk is followed by the name of a value");
 		hint(c, "write chunk logits, rows = 1024");
 		return;
 	}
 	x.sel = what->name;
-	x.glob = what->kind == N_STRING;
 	for (const struct node *o = line->list ? line->list->next : NULL; o; o = o->next)
 		if (!read_option(c, o, &x)) {
 			fail(c, o->at, "chunk has no option like this");

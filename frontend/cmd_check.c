@@ -180,13 +180,22 @@ static void see_twin(void *me, const struct value *v, int64_t iter, const struct
 	PUSH(c->mem, &c->seen, x);
 }
 
+/* Is it made in parts that the twin has whole? */
+static bool is_part(const struct check *c, const struct value *v)
+{
+	for (const struct op *r = v->home->owner; r; r = r->home->owner)
+		if (r->code == OP_REPEAT && find_dim(c->twin->m, c->plan->m->dims.at[r->at.dim].name) == NODIM)
+			return true;
+	return false;
+}
+
 /* A def that is called twice binds a name twice at one place: any of these values will do. */
 static void compare_seen(struct check *c, const struct value *v, int64_t iter, const struct tensor *whole)
 {
 	struct difference d = { .bad = false };
 
-	if (v->home->owner && find_dim(c->twin->m, c->plan->m->dims.at[v->home->owner->at.dim].name) == NODIM)
-		return; /* a part of what the twin has whole */
+	if (is_part(c, v))
+		return;
 	for (uint32_t i = 0; v->name && i < c->seen.n; i++) {
 		const struct seen *x = &c->seen.at[i];
 

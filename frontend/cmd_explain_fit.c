@@ -9,6 +9,8 @@ enum { MAX_CHANGES = 48, MAX_PAIRED = 8, MAX_STEPS = 24 };
 
 #define WORTH 0.999 /* of the peak: what saves less is no way out */
 
+#define CHUNKED 0.02 /* of the peak: what is smaller is not worth a loop */
+
 struct tries {
 	struct session *s;
 	const struct facts *f;
@@ -158,6 +160,27 @@ static void offer_arrows(struct tries *t)
 	offer(t, NULL, "params -> host");
 }
 
+/* The largest value with a name that forward makes outside of all repeats: logits, say. */
+static const struct value *largest_outside(const struct module *m)
+{
+	const struct value *most = NULL;
+
+	for (const struct op *op = m->top.first; op; op = op->next)
+		for (uint32_t i = 0; op->phase == FORWARD && op->code != OP_READ && !op->body && i < op->nout; i++)
+			if (op->out[i]->name && op->out[i]->nd > 1 && (!most || local_bytes(m, op->out[i]) > local_bytes(m, most)))
+				most = op->out[i];
+	return most;
+}
+
+/* In parts what is a good part of the peak. */
+static void offer_chunks(struct tries *t)
+{
+	const struct value *v = largest_outside(t->f->m);
+
+	for (int parts = 4; v && parts <= 16 && (double)local_bytes(t->f->m, v) > CHUNKED * (double)t->f->peak; parts *= 4)
+		offer(t, NULL, arena_printf(t->s->mem, "chunk %s, parts = %d", v->name, parts));
+}
+
 static void offer_settings(struct tries *t)
 {
 	const struct module *m = t->f->m;
@@ -219,6 +242,7 @@ bool find_fit(struct session *s, const struct facts *f, struct fit *x)
 	if (!x->fits) {
 		offer_settings(&t);
 		offer_arrows(&t);
+		offer_chunks(&t);
 		bool some = false;
 
 		for (int i = 0; i < t.n; i++)

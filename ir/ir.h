@@ -301,8 +301,7 @@ struct recompute {
 
 /* What is made of a value, and the value, in parts, one after the other: passes/chunk.c. */
 struct chunk {
-	const char *sel;   /* the value: a path or a pattern (glob) */
-	bool glob;
+	const char *sel;   /* the value: a name, or a path */
 	int64_t parts;     /* so many; 0: as `rows` says */
 	int64_t rows;      /* at most so many of the value on a rank at once */
 	dimid dim;         /* that is cut; NODIM: any that may be */

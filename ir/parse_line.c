@@ -326,9 +326,8 @@ void parse_recompute(struct parser *p)
 
 void parse_chunk(struct parser *p)
 {
-	struct chunk x = { .glob = lex_accept_word(p, "glob"), .dim = NODIM };
+	struct chunk x = { .sel = lex_string(p, "a name"), .dim = NODIM };
 
-	x.sel = lex_string(p, "a name");
 	if (lex_accept_key(p, "parts"))
 		x.parts = lex_int(p, 1, MOST_SIZE);
 	else if (lex_accept_key(p, "rows"))

@@ -395,7 +395,7 @@ static void put_chunk(struct printer *p, const struct chunk *x)
 {
 	struct text *t = &p->t;
 
-	text_put(t, "chunk %s", x->glob ? "glob " : "");
+	text_put(t, "chunk ");
 	put_string(t, x->sel);
 	text_put(t, x->parts ? " parts=%lld" : " rows=%lld", (long long)(x->parts ? x->parts : x->rows));
 	if (x->dim != NODIM)

@@ -16,7 +16,7 @@
  * dim, and each row is computed as before. */
 #include "passes/chunk.h"
 
-#include "ir/text.h"
+#include "passes/partition.h"
 
 struct cut {
 	struct chunk_region r;
@@ -149,29 +149,7 @@ static struct value *new_arg(struct cut *c, const struct value *x)
 	return arg;
 }
 
-/* What the body calls a value from outside: constants are made again, the rest is given. */
-static struct value *inside(struct cut *c, struct value *x)
-{
-	struct builder b = in_body(c, x->span);
-
-	if (x->aux)
-		return x->aux;
-	if (x->def && x->def->code != OP_READ && opinfo[x->def->code].class == C_LEAF && !has_dim(x, c->r.dim)) {
-		drop_double(x->def, op_clone(&b, x->def, false));
-		return x->aux;
-	}
-	struct value *arg = new_arg(c, x);
-	if (has_dim(x, c->r.dim)) {
-		PUSH(c->m->mem, &c->over, split(c, x));
-		PUSH(c->m->mem, &c->over_arg, arg);
-	} else {
-		PUSH(c->m->mem, &c->with, x);
-		PUSH(c->m->mem, &c->with_arg, arg);
-	}
-	return x->aux = arg;
-}
-
-/* -- the body -- */
+static struct value *inside(struct cut *c, struct value *x);
 
 static void clone_in(struct cut *c, struct op *op)
 {
@@ -189,6 +167,35 @@ static void clone_in(struct cut *c, struct op *op)
 		new->at.to = c->part;
 	drop_double(op, new);
 }
+
+/* What the body calls a value from outside: constants, and what is large for nothing, are made again; the rest is
+ * given. */
+static struct value *inside(struct cut *c, struct value *x)
+{
+	struct builder b = in_body(c, x->span);
+
+	if (x->aux)
+		return x->aux;
+	if (x->def && x->def->code != OP_READ && opinfo[x->def->code].class == C_LEAF && !has_dim(x, c->r.dim)) {
+		drop_double(x->def, op_clone(&b, x->def, false));
+		return x->aux;
+	}
+	if (chunk_again(&c->r, x)) {
+		clone_in(c, x->def);
+		return x->aux;
+	}
+	struct value *arg = new_arg(c, x);
+	if (has_dim(x, c->r.dim)) {
+		PUSH(c->m->mem, &c->over, split(c, x));
+		PUSH(c->m->mem, &c->over_arg, arg);
+	} else {
+		PUSH(c->m->mem, &c->with, x);
+		PUSH(c->m->mem, &c->with_arg, arg);
+	}
+	return x->aux = arg;
+}
+
+/* -- the body -- */
 
 static bool read_outside(const struct cut *c, const struct value *v)
 {
@@ -444,6 +451,8 @@ static void cut_up(struct cut *c)
 
 bool pass_chunk(struct module *m, struct diag *d)
 {
+	bool any = false;
+
 	for (uint32_t i = 0; i < m->chunks.n; i++) {
 		struct cut c = { .m = m, .r = { .m = m, .d = d, .how = &m->chunks.at[i] } };
 
@@ -454,6 +463,11 @@ bool pass_chunk(struct module *m, struct diag *d)
 		if (!check_moves(&c) || !find_place(&c))
 			return false;
 		cut_up(&c);
+		any = true;
+	}
+	if (any) { /* what each loop has made for itself */
+		block_unmark(&m->top);
+		drop_dead(&m->top);
 	}
 	return true;
 }

@@ -19,6 +19,8 @@ struct chunk_region {
 
 /* Marks the ops at the top, and sets the fields from v on. False: an error says why not. */
 bool chunk_find(struct chunk_region *r);
+/* Is x as large as r->v, and made of inputs alone by maps? Then each loop makes what it reads of it. */
+bool chunk_again(const struct chunk_region *r, const struct value *x);
 /* Is op a sum along `dim`, of which every part adds its own? */
 bool chunk_sums(const struct op *op, dimid dim);
 

@@ -3,7 +3,8 @@
  *
  * The ops that read or make the value, or another that has all its dims: logits, their exponentials, their
  * gradient. With them what lies between two of them, the maximum and the sum of a row. All of it must be done
- * for each position of the dim on its own, or be a sum along it that none of them reads. */
+ * for each position of the dim on its own, or be a sum along it that none of them reads. What is as large but
+ * made of inputs alone, labels as ones and zeros, ties nothing together: who reads it makes its own. */
 #include "passes/chunk.h"
 
 #include "passes/place.h"
@@ -26,11 +27,10 @@ static struct value *find_value(struct chunk_region *r)
 	for (struct op *op = r->m->top.first; op; op = op->next)
 		for (uint32_t i = 0; op->phase == FORWARD && !is_leaf(op) && i < op->nout; i++)
 			if (op->out[i]->name && op->out[i]->nd && !op->body && !found &&
-			    selector_matches(c->sel, c->glob, op->out[i]->name))
+			    selector_matches(c->sel, false, op->out[i]->name))
 				found = op->out[i];
 	if (!found) {
-		diag_error(r->d, c->at, c->glob ? "no value outside of all repeats is called like \"%s\"" :
-			   "no value outside of all repeats is called '%s'", c->sel);
+		diag_error(r->d, c->at, "no value outside of all repeats is called '%s'", c->sel);
 		diag_note(r->d, c->at, "'chunk' takes the name of a value that is made after the last repeat: logits[batch, seq, vocab] = …");
 	}
 	return found;
@@ -46,11 +46,24 @@ static bool as_large(const struct value *x, const struct value *v)
 	return true;
 }
 
+bool chunk_again(const struct chunk_region *r, const struct value *x)
+{
+	const struct op *op = x->def;
+	bool again = op && as_large(x, r->v) && x->kind <= K_INPUT && opinfo[op->code].class == C_MAP;
+
+	for (uint32_t i = 0; again && i < op->nin; i++) {
+		const struct value *y = op->in[i];
+
+		again = !as_large(y, r->v) || (y->def && y->def->code == OP_CONST) || chunk_again(r, y);
+	}
+	return again;
+}
+
 /* Is there a marked op at the other end of a large value of op? */
 static bool touches(const struct chunk_region *r, const struct op *op, const struct op *by)
 {
 	for (uint32_t i = 0; i < op->nin; i++) {
-		if (!as_large(op->in[i], r->v))
+		if (!as_large(op->in[i], r->v) || chunk_again(r, op->in[i]))
 			continue;
 		if (op->in[i]->def == by)
 			return true;
@@ -64,9 +77,9 @@ static bool touches(const struct chunk_region *r, const struct op *op, const str
 	return false;
 }
 
-static bool may_be_in(const struct op *op)
+static bool may_be_in(const struct chunk_region *r, const struct op *op)
 {
-	return in_microbatch(op) && op->code != OP_READ;
+	return in_microbatch(op) && op->code != OP_READ && !(op->nout == 1 && chunk_again(r, op->out[0]));
 }
 
 static void mark_large(struct chunk_region *r)
@@ -77,7 +90,7 @@ static void mark_large(struct chunk_region *r)
 	PUSH(r->m->mem, &list, r->v->def);
 	for (uint32_t i = 0; i < list.n; i++)
 		for (struct op *op = r->m->top.first; op; op = op->next)
-			if (!op->mark && may_be_in(op) && touches(r, op, list.at[i])) {
+			if (!op->mark && may_be_in(r, op) && touches(r, op, list.at[i])) {
 				op->mark = REGION_IN;
 				PUSH(r->m->mem, &list, op);
 			}
@@ -149,10 +162,14 @@ static bool looks_along(const struct op *op, dimid d)
 }
 
 /* Why op can't be done in parts along d, NULL: it can. */
-static const char *obstacle(const struct op *op, dimid d)
+static const char *obstacle(const struct module *m, const struct op *op, dimid d)
 {
 	bool any = false, all = true;
 
+	if (m->dims.at[d].zigzag)
+		return "has it in zigzag order";
+	if (is_staged(m, d) || m->dims.at[d].part != PART_NONE)
+		return "has it cut in stages";
 	if (looks_along(op, d))
 		return op->body ? "a repeat reads what is made of it, and makes what it needs" : "reads along it";
 	if (is_leaf(op))
@@ -219,7 +236,7 @@ static struct found find_dims(const struct chunk_region *r)
 		const char *why = NULL;
 		const struct op *op = r->m->top.first;
 
-		while (op && !(op->mark & REGION_IN && (why = obstacle(op, d))))
+		while (op && !(op->mark & REGION_IN && (why = obstacle(r->m, op, d))))
 			op = op->next;
 		if (!why) {
 			f.d[f.n++] = d;

@@ -22,6 +22,7 @@ plans <<TABLE
 0 gpt     pp=2,dp=1,tp=1 layers_->_pp;pipeline_zb_h1 microbatches=4
 0 mixtral dp=2,ep=2,tp=1 -
 0 mixtral dp=1,ep=2,tp=2 - precision=bf16
+0 gpt     dp=2,tp=2 seq_->_tp;chunk_logits,_parts_=_2 microbatches=2
 0 gpt     dp=2,tp=1 params_->_host;optimizer_->_host;optimizer_->_dp
 1 gpt     dp=1,tp=1 params_->_host;optimizer_->_host layers=3
 TABLE

@@ -72,6 +72,7 @@ struct run {
 	uint32_t compared, held;  /* named values; buffers on the runtime */
 	bool training, plan, kernels;
 	int skipped;
+	uint32_t chunked; /* values that are made in parts */
 	uint64_t features;
 	const char *wrong;
 };
@@ -156,6 +157,9 @@ static void compare(void *me, const struct value *v, int64_t iter, const struct 
 		fail(r, arena_printf(r->mem, "'%s' (%%%u) of iteration %lld: %s", name, v->id, (long long)iter, error));
 	if (!v->name || is_argument(v))
 		return;
+	for (const struct op *loop = v->home->owner; loop; loop = loop->home->owner)
+		if (loop->code == OP_REPEAT && find_dim(r->ref, r->m->dims.at[loop->at.dim].name) == NODIM)
+			return; /* a part of what one rank has whole */
 	const char *last = "one rank has another size of it";
 	bool found = false;
 	for (uint32_t i = 0; i < r->seen.n; i++) {
@@ -370,6 +374,28 @@ static bool no_pipeline(const char *log)
 	       strstr(log, "read as a whole outside its repeat") || strstr(log, "nothing to cut");
 }
 
+/* Chunks of what can't be cut are left out. In evaluation there is no backward, where they are. */
+static bool cut_chunks(struct run *r, struct diag *d)
+{
+	struct diag quiet;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < r->m->chunks.n; i++) {
+		struct module *m = r->m;
+		struct chunk c = m->chunks.at[i];
+		uint32_t dims = m->dims.n;
+
+		diag_init(&quiet, r->mem, NULL, NULL);
+		m->chunks.at[0] = c;
+		m->chunks.n = 1;
+		if (r->training && pass_chunk(m, &quiet) && m->dims.n > dims)
+			n++;
+	}
+	r->chunked = n;
+	r->m->chunks.n = 0;
+	return verify(r->m, d);
+}
+
 static bool compile(struct run *r, const char *text, size_t n, bool show)
 {
 	struct pass_options one = { .verify = show }, all = { .stop_after = last_pass, .verify = true };
@@ -391,7 +417,13 @@ static bool compile(struct run *r, const char *text, size_t n, bool show)
 	if (!run_pass_list(r->ref, &d, passes_of, &one))
 		return fail(r, arena_printf(r->mem, "one rank does not compile: %s", d.log.s));
 	all.dump_after = show ? getenv("DUMP") : NULL;
-	if (!run_passes(r->m, &d, &all)) {
+	struct pass_options first = all, rest = all;
+	first.stop_after = "partition";
+	rest.start_after = "chunk";
+	bool cut = r->m->chunks.n && streq(last_pass, "rematerialize");
+	if (!cut)
+		r->m->chunks.n = 0;
+	if (cut ? !run_passes(r->m, &d, &first) || !cut_chunks(r, &d) || !run_passes(r->m, &d, &rest) : !run_passes(r->m, &d, &all)) {
 		if (!strstr(d.log.s, "small dims cut the axes") && !no_pipeline(d.log.s))
 			return fail(r, arena_printf(r->mem, "does not compile: %s", d.log.s));
 		r->skipped = no_pipeline(d.log.s) ? REFUSED : SMALL_DIMS;
@@ -438,14 +470,14 @@ static bool run_case(struct run *r, bool show)
 	r->features = features_of(made);
 	r->plan = streq(last_pass, "rematerialize");
 	r->kernels = r->plan && (all_run || r->c.seed % EVERY == 0);
+	r->r.s = r->c.seed ^ 77;
+	r->training = rnd_to(&r->r, 5) > 0;
 	if (!compile(r, text, n, show))
 		return false;
 	if (!r->skipped && module_ranks(r->m) * r->m->micro > MOST_RUN)
 		r->skipped = TOO_MANY_RANKS;
 	if (r->skipped)
 		return r->skipped != TOO_MANY_RANKS || is_proved(r);
-	r->r.s = r->c.seed ^ 77;
-	r->training = rnd_to(&r->r, 5) > 0;
 	r->re = eval_new(r->mem, r->ref, 7);
 	r->e = eval_new(r->mem, r->m, 7);
 	set_data(r);
@@ -468,7 +500,7 @@ static bool run_case(struct run *r, bool show)
 
 /* What the cases of a run had and how they went. */
 struct count {
-	uint64_t cases, compared, kernels, held;
+	uint64_t cases, compared, kernels, held, chunked;
 	uint64_t skipped[NSKIPPED], had[NFEATURES];
 };
 
@@ -478,6 +510,7 @@ static void count_case(struct count *n, const struct run *r)
 	n->compared += r->compared;
 	n->kernels += r->held > 0;
 	n->held += r->held;
+	n->chunked += r->chunked > 0;
 	n->skipped[r->skipped]++;
 	for (int i = 0; i < NFEATURES; i++)
 		n->had[i] += r->features >> i & 1;
@@ -485,8 +518,8 @@ static void count_case(struct count *n, const struct run *r)
 
 static void print_count(const struct count *n)
 {
-	printf("%llu cases run by the runtime too, %llu buffers compared\nnot compared:", (unsigned long long)n->kernels,
-	       (unsigned long long)n->held);
+	printf("%llu cases run by the runtime too, %llu buffers compared; in %llu a value is made in parts\nnot compared:",
+	       (unsigned long long)n->kernels, (unsigned long long)n->held, (unsigned long long)n->chunked);
 	for (int i = 1; i < NSKIPPED; i++)
 		printf("%s %llu %s", i > 1 ? "," : "", (unsigned long long)n->skipped[i], skipped[i]);
 	printf("\nof 100 cases there have:");

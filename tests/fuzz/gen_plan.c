@@ -280,6 +280,18 @@ static void set_recompute(struct gen *g)
 	}
 }
 
+/* Any named value: whoever compiles it leaves out what can't be cut. */
+static void set_chunk(struct gen *g)
+{
+	if (!gen_step(g) || !g->names.n || !chance(g, 50))
+		return;
+	struct chunk c = { .sel = g->names.at[roll(g, g->names.n)], .dim = NODIM };
+
+	c.parts = chance(g, 60) ? 2 + (int64_t)roll(g, 3) : 0;
+	c.rows = c.parts ? 0 : 1 + (int64_t)roll(g, 6);
+	PUSH(g->mem, &g->m->chunks, c);
+}
+
 void gen_mesh(struct gen *g)
 {
 	static const char *const names[] = { "dp", "tp", "cp", "ep", "ax", "bx" };
@@ -312,4 +324,5 @@ void gen_mesh(struct gen *g)
 	set_recompute(g);
 	if (g->c->staged && g->nchain && !before && gen_step(g))
 		gen_pipeline(g);
+	set_chunk(g);
 }

@@ -4,7 +4,6 @@
 #
 # Not here, since others have them:
 #   R53              no mode where the norm is summed in one order for any layout
-#   R86              no cross entropy by chunks of the vocabulary: the logits of a microbatch are one value
 #   R97 R98          in tests/mutate: a plan whose collectives stand in another order on one stage is refused
 #   R100             in tests/recompute
 #   R101             in tests/unit/test_pipeline.c and test_runtime.c: who left, at which op and line, within ten seconds
@@ -155,6 +154,36 @@ expect "R85 explain" 0 "$PTC" explain "$TMP/gathers.pdsl" --plan zero3
 equal "R85 a line" "$(grep -c '^            params .* gathered 196.0 MB$' "$TMP/out")" 1
 expect "R85 explain" 0 "$PTC" explain "$TMP/gathers.pdsl" --plan zero0
 equal "R85 nothing to gather" "$(grep -c gathered "$TMP/out")" 0
+
+# 8,192 tokens of 151,936 words in float32 are 4.637 GiB; 1,024 at once 0.580 GiB, forward and backward, one copy. What is
+# computed stays the same.
+cat >"$TMP/head.pdsl" <<MODEL
+include "$PWD/examples/lib.pdsl"
+dim batch = 1, seq = 8192, vocab = 151936, embed = 64
+input tokens[batch, seq]: token(vocab)
+input targets[batch, seq]: token(vocab) = next(tokens)
+param wte[vocab, embed], wout[vocab, embed] ~ normal(0.02)
+x[batch, seq, embed] = wte[vocab = tokens]
+logits[batch, seq, vocab] = norm(x, embed) @ wout
+loss = cross_entropy(logits, targets, vocab)
+minimize loss with adamw(lr = 1e-3)
+plan {
+	mesh dp = 1, cp = 1, tp = 1 on h100
+	batch -> dp
+	seq -> cp
+	vocab -> tp
+	chunk logits, rows = 8192
+}
+MODEL
+wide() { # OPTIONS: gibibytes of the largest tensors, as many as are over half of one, and FLOPs
+	"$PTC" explain --json "$TMP/head.pdsl" "$@" 2>"$TMP/err" |
+		jq -c '[.memory.stages[0].tensors[] | select(.bytes * .times > 5e8) | (.bytes * .times / 1073741824 * 1000 | round / 1000)], .flops.hardware' | tr '\n' ' '
+}
+whole=$(wide) parts=$(wide --add 'chunk logits, rows = 1024')
+equal "R86 8192 rows at once" "${whole%% *}" "[4.637]"
+equal "R86 1024 rows at once" "${parts%% *}" "[0.58]"
+equal "R86 the same FLOPs" "${parts#* }" "${whole#* }"
+equal "R86 on each of four ranks" "$(wide --mesh cp=2,tp=2 --add 'chunk logits, rows = 2048' | sed 's/ .*//')" "[0.58]"
 
 # Any number of ranks, from the plan alone: 2,048 in seconds.
 expect "R88 2,048 ranks" 0 timeout 20 "$PTC" explain --json examples/llama.pdsl --plan big --mesh pp=8,dp=32,tp=8 \
