@@ -72,7 +72,7 @@ struct run {
 	uint32_t compared, held;  /* named values; buffers on the runtime */
 	bool training, plan, kernels;
 	int skipped;
-	uint32_t chunked; /* values that are made in parts */
+	bool chunked; /* a value is made in parts */
 	uint64_t features;
 	const char *wrong;
 };
@@ -374,24 +374,33 @@ static bool no_pipeline(const char *log)
 	       strstr(log, "read as a whole outside its repeat") || strstr(log, "nothing to cut");
 }
 
-/* Chunks of what can't be cut are left out. In evaluation there is no backward, where they are. */
+/* True if the value of this name is made in parts now. */
+static bool cut_chunk(struct run *r, struct chunk c, const char *name)
+{
+	struct module *m = r->m;
+	uint32_t dims = m->dims.n;
+	struct diag quiet;
+
+	diag_init(&quiet, r->mem, NULL, NULL);
+	c.sel = name;
+	m->chunks.n = 0;
+	PUSH(r->mem, &m->chunks, c);
+	return pass_chunk(m, &quiet) && m->dims.n > dims;
+}
+
+/* Of a value that can't be cut, the next that can. In evaluation there is no backward, where chunks are. */
 static bool cut_chunks(struct run *r, struct diag *d)
 {
-	struct diag quiet;
-	uint32_t n = 0;
+	const struct chunk c = r->m->chunks.at[0];
+	bool cut = r->training && cut_chunk(r, c, c.sel);
+	VEC(const char *) names = { 0 };
 
-	for (uint32_t i = 0; i < r->m->chunks.n; i++) {
-		struct module *m = r->m;
-		struct chunk c = m->chunks.at[i];
-		uint32_t dims = m->dims.n;
-
-		diag_init(&quiet, r->mem, NULL, NULL);
-		m->chunks.at[0] = c;
-		m->chunks.n = 1;
-		if (r->training && pass_chunk(m, &quiet) && m->dims.n > dims)
-			n++;
-	}
-	r->chunked = n;
+	for (const struct op *op = r->m->top.first; op && r->training; op = op->next)
+		if (op->phase == FORWARD && op->nout && op->out[0]->name)
+			PUSH(r->mem, &names, op->out[0]->name);
+	for (uint32_t i = 0; !cut && i < names.n; i++)
+		cut = cut_chunk(r, c, names.at[i]);
+	r->chunked = cut;
 	r->m->chunks.n = 0;
 	return verify(r->m, d);
 }
@@ -510,7 +519,7 @@ static void count_case(struct count *n, const struct run *r)
 	n->compared += r->compared;
 	n->kernels += r->held > 0;
 	n->held += r->held;
-	n->chunked += r->chunked > 0;
+	n->chunked += r->chunked;
 	n->skipped[r->skipped]++;
 	for (int i = 0; i < NFEATURES; i++)
 		n->had[i] += r->features >> i & 1;
