@@ -31,7 +31,8 @@ static struct value *find_value(struct chunk_region *r)
 				found = op->out[i];
 	if (!found) {
 		diag_error(r->d, c->at, "no value outside of all repeats is called '%s'", c->sel);
-		diag_note(r->d, c->at, "'chunk' takes the name of a value that is made after the last repeat: logits[batch, seq, vocab] = …");
+		diag_note(r->d, c->at, "'chunk' takes the name of a value that is made after the last repeat: "
+			  "logits[batch, seq, vocab] = …");
 	}
 	return found;
 }
@@ -257,7 +258,8 @@ static bool refuse(struct chunk_region *r, const struct found *f)
 
 	if (want != NODIM && !has_dim(r->v, want))
 		return diag_error(r->d, r->how->at, "'%s' has no dim '%s' that it could be cut along", r->v->name, name);
-	diag_error(r->d, r->how->at, want == NODIM && f->n == 0 && r->v->nd > 1 ? "'%s' can't be made in parts: along none of its dims, not along '%s' either" :
+	diag_error(r->d, r->how->at, want == NODIM && f->n == 0 && r->v->nd > 1 ?
+		   "'%s' can't be made in parts: along none of its dims, not along '%s' either" :
 		   "'%s' can't be made in parts along '%s'", r->v->name, name);
 	diag_note(r->d, f->stop->span, "%s %s", f->stop->body ? "this:" : opinfo[f->stop->code].name, f->why);
 	return false;

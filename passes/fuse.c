@@ -555,8 +555,8 @@ static bool reduces_long_rows(const struct fuse *f, const struct group *g)
 	for (uint32_t i = 0; i < g->ops.n; i++) {
 		const struct op *op = f->it[g->ops.at[i]].op;
 
-		if (opinfo[op->code].class == C_REDUCE && op->out[0]->nd && local_count(f->m, op->in[0]) / ROW_LIMIT >= local_count(f->m, op->out[0]) &&
-		    local_count(f->m, op->out[0]))
+		if (opinfo[op->code].class == C_REDUCE && op->out[0]->nd && local_count(f->m, op->out[0]) &&
+		    local_count(f->m, op->in[0]) / ROW_LIMIT >= local_count(f->m, op->out[0]))
 			return true;
 	}
 	return false;
@@ -578,7 +578,8 @@ static bool stores_all(const struct fuse *f, const struct group *g)
  * and what the second stores may lie where what it reads lay. */
 static bool better_apart(const struct fuse *f, const struct group *a, const struct group *b)
 {
-	return a->most == b->most && ((reduces_long_rows(f, a) && stores_all(f, b)) || (reduces_long_rows(f, b) && stores_all(f, a)));
+	return a->most == b->most && ((reduces_long_rows(f, a) && stores_all(f, b)) ||
+				      (reduces_long_rows(f, b) && stores_all(f, a)));
 }
 
 /* -- grouping -- */
