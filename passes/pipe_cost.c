@@ -7,10 +7,12 @@
 #include "passes/constants.h"
 #include "passes/timing.h"
 
-static int64_t chunk_places(const struct module *m, int g)
+int64_t chunk_places(const struct module *m, int g)
 {
 	int64_t bits = 0;
 
+	if (pipe_axis(m) < 0)
+		return 1;
 	for (int p = 0; p <= 2 * (int)m->pipe.loops.n; p++)
 		bits |= pipe_runs(m, g, p) ? 1ll << p : 0;
 	return bits;
@@ -18,9 +20,7 @@ static int64_t chunk_places(const struct module *m, int g)
 
 static struct busy chunk_busy(struct timing *t, int section, int g)
 {
-	int64_t places = pipe_axis(t->m) < 0 ? 1 : chunk_places(t->m, g);
-
-	return walk_part(t, (struct part){ .section = section, .places = places, .chunk = g, .stage = -1 });
+	return walk_part(t, (struct part){ .section = section, .places = chunk_places(t->m, g), .chunk = g, .stage = -1 });
 }
 
 /* -- bytes -- */

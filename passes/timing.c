@@ -13,7 +13,7 @@
 
 struct op_time {
 	double compute, comm; /* seconds of one; comm: of what other streams do */
-	double end;           /* of the one in flight; -1: none */
+	double start, end;    /* of the one in flight; -1: none */
 	double launches;      /* the host's seconds */
 	enum time_kind kind;
 	double whole[NTIME];  /* of a loop: what each iteration does beside the plan's ops */
@@ -51,11 +51,6 @@ struct timing *timing_of(struct arena *mem, const struct module *m)
 
 	time_ops(t, &m->top);
 	return t;
-}
-
-struct busy op_busy(const struct timing *t, const struct op *op)
-{
-	return (struct busy){ .compute = t->op[op->mark].compute, .exposed = t->op[op->mark].comm };
 }
 
 /* -- refined -- */
@@ -149,6 +144,8 @@ struct walk {
 	double kind[NTIME], behind[NTIME];
 	double hidden;     /* comm under compute; since the last loop began */
 	double under;      /* all of it */
+	double lane;       /* when the last collective that is hidden ends */
+	int64_t index, iter; /* of the innermost loop, of all around together */
 };
 
 enum { WARM = 3 }; /* iterations until one is like the next */
@@ -156,6 +153,12 @@ enum { WARM = 3 }; /* iterations until one is like the next */
 static double later(double a, double b)
 {
 	return a > b ? a : b;
+}
+
+static void note(const struct walk *w, const struct op *op, double start, double end)
+{
+	if (w->here.note)
+		w->here.note(w->here.to, op, w->iter, start, end);
 }
 
 /* The part of what op says that is here: rows along a dim that is cut into stages. */
@@ -193,11 +196,17 @@ static void walk_as_planned(struct walk *w, const struct op *op, double seconds)
 	struct op_time *x = &w->t->op[op->mark];
 	double *end = &w->end[op_stream(op->code)];
 
-	if (HAS(op, ahead) && x->end >= 0)
+	if (HAS(op, ahead) && x->end >= 0) {
 		wait_until(w, x->end, x->kind);
-	*end = later(w->now, *end) + seconds;
+		note(w, op, x->start, x->end);
+	}
+	x->start = later(w->now, *end);
+	*end = x->start + seconds;
+	if (!HAS(op, ahead) || x->end < 0)
+		note(w, op, x->start, *end);
 	if (HAS(op, ahead) && x->end < 0) { /* the first iteration's own */
 		wait_until(w, *end, x->kind);
+		x->start = *end;
 		*end += seconds;
 	}
 	x->end = *end;
@@ -226,10 +235,13 @@ static void walk_comm(struct walk *w, const struct op *op, double share)
 		return;
 	case OVERLAP_OFF:
 		x->end = w->now + seconds;
+		note(w, op, w->now, x->end);
 		spend(w, seconds, x->kind);
 		return;
 	default:
 		x->end = w->now;
+		w->lane = later(w->now, w->lane) + seconds;
+		note(w, op, w->lane - seconds, w->lane);
 		if (partly)
 			spend(w, seconds * (x->kind == T_EXCHANGE ? EP_EXPOSED : TP_EXPOSED), x->kind);
 		else if (w->here.section == PROLOGUE || w->here.section == EPILOGUE)
@@ -252,7 +264,7 @@ static void settle(struct walk *w, double from)
 	w->hidden = 0;
 }
 
-static void walk_loop(struct walk *w, const struct op *loop, int64_t trips);
+static void walk_loop(struct walk *w, const struct op *loop, struct trips trips);
 
 static void walk_op(struct walk *w, const struct op *op, double share)
 {
@@ -270,9 +282,12 @@ static void walk_op(struct walk *w, const struct op *op, double share)
 	} else {
 		if (x->compute > 0)
 			wait_until(w, w->host, T_HOST);
+		double start = w->now;
+
 		spend(w, x->compute * share, x->kind);
 		spend(w, x->comm * share, x->kind == T_COPIES ? T_COPIES : T_RING);
 		w->compute += x->compute * share;
+		note(w, op, start, w->now);
 	}
 }
 
@@ -294,7 +309,11 @@ static void walk_first(struct walk *w, const struct op *loop)
 {
 	struct walk before = *w;
 
-	walk_loop(w, loop, 1);
+	if (w->here.note && !in_first(w->t->m, loop->at.dim, w->index))
+		return;
+	walk_loop(w, loop, (struct trips){ 0, 1 });
+	if (w->here.note)
+		return;
 	scale(w, &before, first_share(w->t->m, loop->at.dim, w->here.stage, w->here.chunk));
 }
 
@@ -308,7 +327,7 @@ static void walk_body(struct walk *w, const struct op *loop)
 		if (is_first_part(w->t->m, op))
 			walk_first(w, op);
 		else if (op->code == OP_REPEAT)
-			walk_loop(w, op, dim_size(w->t->m, op->at.dim));
+			walk_loop(w, op, (struct trips){ 0, dim_size(w->t->m, op->at.dim) });
 		else
 			walk_op(w, op, 1);
 	w->host += more[T_HOST];
@@ -325,18 +344,23 @@ static void walk_body(struct walk *w, const struct op *loop)
 	w->hidden = outer;
 }
 
-static void walk_loop(struct walk *w, const struct op *loop, int64_t trips)
+static void walk_loop(struct walk *w, const struct op *loop, struct trips t)
 {
 	struct walk before = *w;
-	int64_t n = trips < WARM ? trips : WARM;
+	bool reverse = HAS(loop, reverse) && loop->at.reverse;
+	int64_t trips = t.hi - t.lo, n = trips < WARM || w->here.note ? trips : WARM, outer = w->iter, index = w->index;
 
 	for (const struct op *op = loop->body->first; op; op = op->next)
 		w->t->op[op->mark].end = -1;
 	for (int64_t i = 0; i < n; i++) {
 		before = *w;
 		memset(w->ahead, 0, sizeof w->ahead);
+		w->index = reverse ? t.hi - 1 - i : t.lo + i;
+		w->iter = outer * dim_size(w->t->m, loop->at.dim) + w->index;
 		walk_body(w, loop);
 	}
+	w->index = index;
+	w->iter = outer;
 	if (trips > n) /* the rest is like the last */
 		scale(w, &before, (double)(trips - n) + 1);
 	for (int s = 0; s < NSTREAM; s++) /* nothing comes after it */
@@ -355,13 +379,19 @@ static bool is_here(const struct walk *w, const struct op *op)
 	return !HAS(op, where) || (op->at.where & w->here.places);
 }
 
-static int64_t trips_here(const struct walk *w, const struct op *loop)
+/* All iterations, or those of the chunk at work, or of all chunks of the stage one by one. */
+static void walk_here(struct walk *w, const struct op *loop)
 {
-	if (w->here.chunk < 0 || !is_staged(w->t->m, loop->at.dim))
-		return dim_size(w->t->m, loop->at.dim);
-	struct trips t = pipe_trips(w->t->m, loop->at.dim, w->here.chunk);
+	const struct module *m = w->t->m;
+	dimid d = loop->at.dim;
 
-	return t.hi - t.lo;
+	if (!is_staged(m, d) || (w->here.chunk < 0 && w->here.stage < 0)) {
+		walk_loop(w, loop, (struct trips){ 0, dim_size(m, d) });
+		return;
+	}
+	for (int g = 0; g < pipe_chunks(m); g++)
+		if (w->here.chunk < 0 ? pipe_stage(m, g) == w->here.stage : g == w->here.chunk)
+			walk_loop(w, loop, pipe_trips(m, d, g));
 }
 
 struct busy walk_part(struct timing *t, struct part part)
@@ -372,7 +402,7 @@ struct busy walk_part(struct timing *t, struct part part)
 		if (!is_here(&w, op))
 			continue;
 		if (op->code == OP_REPEAT)
-			walk_loop(&w, op, trips_here(&w, op));
+			walk_here(&w, op);
 		else
 			walk_op(&w, op, share_of(&w, op));
 	}

@@ -2,11 +2,7 @@
 #include "passes/trace.h"
 
 #include "ir/region.h"
-
-/* What is on its way, perhaps for the iteration to come. */
-struct flight {
-	double start, end; /* end < 0: none */
-};
+#include "passes/timing.h"
 
 struct tracing {
 	struct arena *mem;
@@ -14,16 +10,10 @@ struct tracing {
 	const struct step_time *x;
 	struct timing *t;
 	struct regions *r;
-	struct flight *flight;   /* by op.mark */
 	struct trace_list *to;   /* of the stage at hand */
 	struct trace_list *part; /* of each chunk, by section: its ops, from 0 on */
 	double *length;          /* seconds of each part */
-	/* the walk */
-	int section, chunk, stage; /* chunk -1: all of the stage */
-	int64_t places;
-	double now, end[NSTREAM]; /* when each stream has done what it was given */
-	bool last;                 /* iteration of the innermost loop */
-	struct trace_list *out;
+	struct trace_list *out;  /* of the part that is walked */
 };
 
 static double later(double a, double b)
@@ -31,116 +21,26 @@ static double later(double a, double b)
 	return a > b ? a : b;
 }
 
-static void put(struct tracing *w, const struct op *op, int64_t iter, double start, double end)
+static void put(void *to, const struct op *op, int64_t iter, double start, double end)
 {
+	struct tracing *w = to;
 	struct trace_event e = { .what = TRACE_OP, .op = op, .iter = iter, .start = start, .end = end };
 
 	if (trace_stream(w->m, op) >= 0)
 		PUSH(w->mem, &w->out->event, e);
 }
 
-static void walk_comm(struct tracing *w, const struct op *op, int64_t iter)
-{
-	struct flight *f = &w->flight[op->mark];
-	double seconds = op_busy(w->t, op).exposed, *end = &w->end[op_stream(op->code)];
-
-	if (!HAS(op, ahead) || f->end < 0) {
-		f->start = later(w->now, *end);
-		f->end = *end = f->start + seconds;
-	}
-	put(w, op, iter, f->start, f->end);
-	if (!HAS(op, async) || HAS(op, ahead))
-		w->now = later(w->now, f->end);
-	if (HAS(op, ahead) && !w->last) {
-		f->start = later(w->now, *end);
-		f->end = *end = f->start + seconds;
-	}
-}
-
-static void walk_loop(struct tracing *w, const struct op *loop, int64_t outer);
-
-static void walk_op(struct tracing *w, const struct op *op, int64_t iter)
-{
-	if (op->code == OP_REPEAT) {
-		walk_loop(w, op, iter);
-	} else if (op->code == OP_WAIT) {
-		w->now = later(w->now, w->flight[op->in[0]->def->mark].end);
-	} else if (may_fly(op->code)) {
-		walk_comm(w, op, iter);
-	} else {
-		struct busy b = op_busy(w->t, op);
-
-		put(w, op, iter, w->now, w->now + b.compute + b.exposed);
-		w->now += b.compute + b.exposed;
-	}
-}
-
-static void walk_trips(struct tracing *w, const struct op *loop, struct trips t, int64_t outer)
-{
-	int64_t size = dim_size(w->m, loop->at.dim);
-	bool reverse = HAS(loop, reverse) && loop->at.reverse, outer_last = w->last;
-
-	for (const struct op *op = loop->body->first; op; op = op->next)
-		w->flight[op->mark].end = -1;
-	for (int64_t i = t.lo; i < t.hi; i++) {
-		int64_t iter = outer * size + (reverse ? t.hi - 1 - (i - t.lo) : i);
-
-		w->last = i == t.hi - 1;
-		for (const struct op *op = loop->body->first; op; op = op->next)
-			walk_op(w, op, iter);
-	}
-	w->last = outer_last;
-}
-
-/* All iterations, or those of the chunk at work, or of all chunks of the stage one by one. */
-static void walk_loop(struct tracing *w, const struct op *loop, int64_t outer)
-{
-	dimid d = loop->at.dim;
-
-	if (loop->home->owner || pipe_axis(w->m) < 0 || !is_staged(w->m, d)) {
-		walk_trips(w, loop, (struct trips){ 0, dim_size(w->m, d) }, outer);
-		return;
-	}
-	for (int g = 0; g < pipe_chunks(w->m); g++)
-		if (w->chunk == g || (w->chunk < 0 && pipe_stage(w->m, g) == w->stage))
-			walk_trips(w, loop, pipe_trips(w->m, d, g), outer);
-}
-
-static bool is_here(const struct tracing *w, const struct op *op)
-{
-	if (op_section(op) != w->section)
-		return false;
-	if (pipe_axis(w->m) < 0)
-		return true;
-	if (op->phase == FORWARD || op->phase == BACKWARD)
-		return w->places >> op_place(op) & 1;
-	return !HAS(op, where) || (op->at.where & w->places);
-}
-
-/* The ops of a chunk, or of a stage's prologue or epilogue, from 0 on; how long they take. In the order of their
- * places, as a stage runs them. */
+/* The ops of a chunk, or of a stage's prologue or epilogue, from 0 on; how long they take. */
 static double walk_section(struct tracing *w, int section, int chunk, int stage, struct trace_list *out)
 {
-	int last = 2 * (int)w->m->pipe.loops.n;
-	bool once = chunk < 0 || pipe_axis(w->m) < 0;
+	bool piped = pipe_axis(w->m) >= 0;
+	struct part part = { .section = section, .chunk = chunk, .stage = piped ? stage : -1, .note = put, .to = w };
 
-	w->section = section;
-	w->chunk = chunk;
-	w->stage = stage;
+	part.places = chunk < 0 ? piped ? pipe_places(w->m, stage) : 1 : chunk_places(w->m, chunk);
 	w->out = out;
-	w->now = 0;
-	memset(w->end, 0, sizeof w->end);
-	for (int i = 0; i <= (once ? 0 : last); i++) {
-		int place = section == FORWARD ? i : last - i;
+	struct busy b = walk_part(w->t, part);
 
-		if (!once && !pipe_runs(w->m, chunk, place))
-			continue;
-		w->places = once ? pipe_axis(w->m) < 0 ? 1 : pipe_places(w->m, stage) : 1ll << place;
-		for (const struct op *op = w->m->top.first; op; op = op->next)
-			if (is_here(w, op))
-				walk_op(w, op, 0);
-	}
-	return w->now;
+	return b.compute + b.exposed;
 }
 
 /* Puts events of a part between start and end, those behind `gap` (seconds of the part) by `wait` later. */
@@ -246,11 +146,10 @@ static void put_stage(struct tracing *w, int d, double scale)
 
 struct trace trace_predicted(struct arena *mem, const struct module *m, const struct step_time *x)
 {
-	struct tracing w = { .mem = mem, .m = m, .x = x, .t = timing_of(mem, m), .r = regions_of(mem, m) };
+	struct tracing w = { .mem = mem, .m = m, .x = x, .t = timing_refined(mem, m), .r = regions_of(mem, m) };
 	struct trace t = { .kind = "predicted", .seconds = x->step, .stages = x->costs.s.p };
 	int chunks = x->costs.s.p * x->costs.s.v;
 
-	w.flight = NEWN(mem, struct flight, trace_number(m) + 1);
 	w.part = NEWN(mem, struct trace_list, chunks * NSECTION);
 	w.length = NEWN(mem, double, chunks * NSECTION);
 	t.stage = NEWN(mem, struct trace_list, t.stages);

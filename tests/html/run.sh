@@ -45,6 +45,12 @@ done
 page mini examples/gpt-mini.pdsl && for width in 1400 700; do
 	look mini $width light '.stages == 1 and .bars >= 5 and .dots > 4 and .rows == 14 and .lines > 40'
 done
+# The page says of ops what the report says of the step.
+expect "ops of the page" 0 "$PTC" explain examples/gpt-mini.pdsl --plan one --json --html "$TMP/sum.html" &&
+	sed -n 's/.*id="data">\(.*\)<\/script>.*/\1/p' "$TMP/sum.html" >"$TMP/data" &&
+	if jq -e --argjson said "$(jq .time "$TMP/out")" '(.ops | map(.seconds) | add) as $all | (.summary.step - $said.step_s | fabs) < 1e-5 * $said.step_s
+		and ($all + $said.kinds.host - $said.step_s | fabs) < 2e-3 * $said.step_s' "$TMP/data" >"$TMP/why" 2>&1; then ok "ops of the page"; else
+		bad "ops of the page" "$TMP/why"; fi
 page alone examples/gpt-mini.pdsl --plan one && look alone 1000 dark '.stages == 1 and .rows == 0'
 page interleaved tests/explain/gpt.pdsl --plan interleaved && look interleaved 1400 light '.stages == 4'
 page wide examples/llama.pdsl --plan big --mesh pp=64,dp=2,tp=8 --set layers=126,microbatches=64 && look wide 700 light '.stages == 64'

@@ -52,6 +52,23 @@ host mesh dp = 2 on h100; batch -> dp; optimizer -> dp; optimizer -> host; param
 both mesh pp = 2, dp = 2 on h100; layers -> pp; pipeline 1f1b; batch -> dp; params -> dp; params -> host; microbatches = 2
 TABLE
 
+# Ops take in a timeline what the report says of their kind: one after the other on one rank, where nothing overlaps, they
+# are the step; with collectives under compute they are no less.
+adds_up() {
+	name=$1
+	shift
+	expect "$name" 0 "$PTC" explain "$@" --json --trace "$TMP/s.json" || return
+	if jq -es --argjson said "$(jq .time "$TMP/out")" '.[0].traceEvents | map(select(.ph == "X" and .tid > 0)) | {
+			all: (map(.dur) | add / 1e6), products: (map(select(.name | startswith("einsum")) | .dur) | add / 1e6),
+			attention: (map(select(.name | startswith("attention")) | .dur) | add / 1e6) } as $t | $said.kinds as $k
+			| def near(a; b): (a - b | fabs) < 2e-3 * b;
+			near($t.all; $said.step_s - $k.host) and near($t.products; $k.products) and near($t.attention; $k.attention)' \
+		"$TMP/s.json" >"$TMP/why" 2>&1; then ok "$name"; else bad "$name" "$TMP/why"; fi
+}
+adds_up "ops are the step" examples/gpt-mini.pdsl --plan one
+adds_up "ops are the step, on a GPU" examples/gpt-mini.pdsl --set precision=bf16 --mesh dp=1,tp=1 --plan one --add "recompute full"
+adds_up "ops are the step, with microbatches and a gather" examples/gpt2.pdsl --mesh dp=1,tp=2 --set microbatches=2,layers=2
+
 # What can't be written is said.
 expect "a folder that is not there" 3 "$PTC" explain $gpt --trace "$TMP/none/x.json" && ok "a folder that is not there"
 expect "no steps" 1 "$PTC" run $gpt --set vocab=256 --data tests/data/text.txt --steps 0 --trace "$TMP/x.json" && ok "no steps"
