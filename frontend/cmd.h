@@ -30,6 +30,7 @@ struct options {
 	bool verify, time, json, eval_only, help;
 	bool write_back, dry;            /* -w, --check of fmt */
 	bool csv;
+	bool quick;                      /* of calibrate */
 };
 
 /* One run of the program. */

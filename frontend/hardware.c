@@ -1,4 +1,6 @@
 /* Hardware blocks: of the file, else of the table built in from examples/hardware.pdsl. */
+#include <stddef.h>
+
 #include "frontend/lower.h"
 
 #include "hardware_pdsl.h"
@@ -71,6 +73,41 @@ static void attention(struct ctx *c, const struct node *line)
 	figures(c, line, LEN(figure), figure, "fa1 = x, fa2 = x, fa3 = x");
 }
 
+/* -- what was measured -- */
+
+/* gemm fp32 = x, rows = x, columns = x, depth = x, call = x; or bf16 = x. */
+static void gemm(struct ctx *c, const struct node *line)
+{
+	const struct node *first = line->list;
+	bool half = first && first->kind == N_KEY && streq(first->name, "bf16");
+	struct product_rate *g = &c->m->hw.measured.gemm[half];
+	const struct figure figure[] = { { half ? "bf16" : "fp32", &g->rate }, { "rows", &g->rows }, { "columns", &g->columns }, { "depth", &g->depth }, { "call", &g->call } };
+
+	figures(c, line, LEN(figure), figure, "fp32 = x or bf16 = x, rows = x, columns = x, depth = x, call = x");
+	if (g->rate <= 0)
+		fail(c, line->at, "write gemm fp32 = x or gemm bf16 = x, then rows = x, columns = x, depth = x, call = x");
+}
+
+static void kernel(struct ctx *c, const struct node *line)
+{
+	struct kernel_rate *k = &c->m->hw.measured.kernel;
+	const struct figure figure[] = { { "bandwidth", &k->bandwidth }, { "call", &k->call }, { "simple", &k->simple }, { "hard", &k->hard }, { "sum", &k->sum } };
+
+	figures(c, line, LEN(figure), figure, "bandwidth = x, call = x, simple = x, hard = x, sum = x");
+	if (k->bandwidth <= 0)
+		fail(c, line->at, "write kernel bandwidth = x, call = x, simple = x, hard = x, sum = x");
+}
+
+static void scores(struct ctx *c, const struct node *line)
+{
+	struct attention_rate *a = &c->m->hw.measured.attention;
+	const struct figure figure[] = { { "rate", &a->rate }, { "call", &a->call }, { "score", &a->score }, { "back", &a->back } };
+
+	figures(c, line, LEN(figure), figure, "rate = x, call = x, score = x, back = x");
+	if (a->rate <= 0 || a->back <= 0)
+		fail(c, line->at, "write scores rate = x, call = x, score = x, back = x");
+}
+
 static void memory(struct ctx *c, const struct node *line)
 {
 	struct hardware *hw = &c->m->hw;
@@ -130,41 +167,41 @@ static void add_link(struct ctx *c, const struct node *line)
 	hw->nlink++;
 }
 
+/* The lines of a block: read by a function of their own, or one figure. */
+static const struct line {
+	const char *name;
+	void (*read)(struct ctx *c, const struct node *line);
+	size_t at; /* of a figure in struct hardware */
+} lines[] = {
+	{ "flops", flops, 0 }, { "sustained", sustained, 0 }, { "attention", attention, 0 },
+	{ "units", NULL, offsetof(struct hardware, units) }, { "watts", NULL, offsetof(struct hardware, watts) },
+	{ "memory", memory, 0 }, { "bandwidth", NULL, offsetof(struct hardware, bandwidth) }, { "link", add_link, 0 },
+	{ "host", host, 0 }, { "price", NULL, offsetof(struct hardware, price) }, { "cores", NULL, offsetof(struct hardware, cores) },
+	{ "gemm", gemm, 0 }, { "kernel", kernel, 0 }, { "scores", scores, 0 },
+};
+
 static void line_of_hardware(struct ctx *c, const struct node *line)
 {
 	struct near near = { .name = line->name };
-	static const char *const words[] = { "flops", "sustained", "attention", "units", "watts", "memory", "bandwidth", "link", "host", "price" };
-	const struct node *value = line->a ? line->a : line->list;
 
 	if (line->kind != N_SETTING) {
 		fail(c, line->at, "a hardware block has no arrows");
-	} else if (streq(line->name, "flops")) {
-		flops(c, line);
-	} else if (streq(line->name, "sustained")) {
-		sustained(c, line);
-	} else if (streq(line->name, "attention")) {
-		attention(c, line);
-	} else if (streq(line->name, "memory")) {
-		memory(c, line);
-	} else if (streq(line->name, "host")) {
-		host(c, line);
-	} else if (streq(line->name, "units")) {
-		positive(c, value, &c->m->hw.units);
-	} else if (streq(line->name, "watts")) {
-		positive(c, value, &c->m->hw.watts);
-	} else if (streq(line->name, "bandwidth")) {
-		positive(c, value, &c->m->hw.bandwidth);
-	} else if (streq(line->name, "price")) {
-		positive(c, value, &c->m->hw.price);
-	} else if (streq(line->name, "link")) {
-		add_link(c, line);
-	} else {
-		for (size_t i = 0; i < LEN(words); i++)
-			near_offer(&near, words[i]);
-		fail(c, line->name_at, "hardware has no '%s'", line->name);
-		hint(c, near.best ? "did you mean '%s'?" : "it takes flops, sustained, attention, units, watts, memory, link, host, price",
-		     near.best);
+		return;
 	}
+	for (size_t i = 0; i < LEN(lines); i++) {
+		if (!streq(line->name, lines[i].name)) {
+			near_offer(&near, lines[i].name);
+			continue;
+		}
+		if (lines[i].read)
+			lines[i].read(c, line);
+		else
+			positive(c, line->a ? line->a : line->list, (double *)(void *)((char *)&c->m->hw + lines[i].at));
+		return;
+	}
+	fail(c, line->name_at, "hardware has no '%s'", line->name);
+	hint(c, near.best ? "did you mean '%s'?" : "it takes flops, sustained, attention, units, watts, memory, link, host, price, and of "
+	     "what was measured cores, gemm, kernel, scores", near.best);
 }
 
 static void read_block(struct ctx *c, const struct node *block)
@@ -182,6 +219,8 @@ static void read_block(struct ctx *c, const struct node *block)
 		hw->bf16 = hw->fp32;
 	if (hw->fp32 <= 0)
 		hw->fp32 = hw->bf16;
+	if (hw->measured.gemm[0].rate <= 0)
+		hw->measured.gemm[0] = hw->measured.gemm[1];
 }
 
 static struct node *built_in(struct ctx *c)

@@ -112,3 +112,10 @@ bool arg_in_row(const struct module *m, const struct op *repeat, uint32_t i)
 {
 	return is_row(m, repeat->body->args.at[i], repeat->in[i], repeat->at.dim);
 }
+
+bool write_copies(const struct module *m, const struct op *op)
+{
+	const struct buffer *b = op->code == OP_WRITE ? find_buffer(m, op->at.buf) : NULL;
+
+	return b && pipe_axis(m) < 0 && op->in[0]->off >= 0 && b->off >= 0 && op->in[0]->off != b->off;
+}

@@ -242,6 +242,24 @@ struct link {
 	double bandwidth, latency; /* bytes/s a rank one way; seconds */
 };
 
+/* What was measured of a machine's ops (`ptc calibrate`). A rate or size that is 0 is not known: the priors of
+ * passes/constants.h stand for all of its group. Seconds of
+ *   a product    call + 2 m n k / rate (1 + rows / m) (1 + columns / n) (1 + depth / k), or its bytes / bandwidth
+ *   a kernel     call + bytes / bandwidth + elements by what is done with them
+ *   attention    call a set of heads + FLOPs / rate + scores met * score; backward, times back */
+struct measured {
+	struct product_rate {
+		double rate, rows, columns, depth, call;
+	} gemm[2];                     /* fp32, bf16 */
+	struct kernel_rate {
+		double bandwidth, call;
+		double simple, hard, sum; /* seconds of an element: of an addition, e^x or a random number; that is summed up or looked up */
+	} kernel;
+	struct attention_rate {
+		double rate, call, score, back;
+	} attention;
+};
+
 struct hardware {
 	const char *name;
 	double fp32, bf16, fp8, fp4; /* FLOP/s, the peaks */
@@ -254,7 +272,16 @@ struct hardware {
 	struct link link[4];       /* from the inside out */
 	double host, host_latency; /* bytes/s a rank to or from host memory, seconds a copy; 0: unknown, copies are taken for free */
 	double price;              /* dollars a device-hour */
+	double cores;              /* of a processor, that a rank has: some, or a part of one; 0: unknown */
+	struct measured measured;
 };
+
+/* Every figure of it but the links, as IR text names them (hardware.c); ends with a NULL name. */
+struct hardware_figure {
+	const char *name;
+	size_t at; /* of a double in struct hardware */
+};
+extern const struct hardware_figure hardware_figure[];
 
 enum form { LOGICAL, PLACED, PARTITIONED, PLANNED, NFORM };
 extern const char *const form_name[NFORM];

@@ -120,12 +120,7 @@ static void parse_link(struct parser *p)
 void parse_hardware(struct parser *p)
 {
 	struct hardware *h = &p->m->hw;
-	const struct { const char *name; double *x; } field[] = {
-		{ "fp32", &h->fp32 }, { "bf16", &h->bf16 }, { "fp8", &h->fp8 }, { "fp4", &h->fp4 }, { "best16", &h->best16 },
-		{ "best8", &h->best8 }, { "fa1", &h->fa1 }, { "fa2", &h->fa2 }, { "fa3", &h->fa3 }, { "units", &h->units },
-		{ "watts", &h->watts }, { "memory", &h->memory }, { "bandwidth", &h->bandwidth }, { "price", &h->price },
-		{ "host", &h->host }, { "copy", &h->host_latency },
-	};
+	const struct hardware_figure *field = hardware_figure;
 
 	if (p->tok.kind == T_STRING)
 		h->name = lex_string(p, "a name");
@@ -136,12 +131,12 @@ void parse_hardware(struct parser *p)
 			parse_link(p);
 			continue;
 		}
-		while (i < LEN(field) && !lex_is_word(&p->tok, field[i].name))
+		while (field[i].name && !lex_is_word(&p->tok, field[i].name))
 			i++;
-		if (i == LEN(field))
+		if (!field[i].name)
 			lex_fail(p, "an unknown property of the hardware");
 		else if (lex_accept_key(p, field[i].name))
-			*field[i].x = lex_number(p);
+			*(double *)(void *)((char *)h + field[i].at) = lex_number(p);
 	}
 }
 

@@ -240,20 +240,20 @@ static void put_mesh(struct printer *p)
 	}
 }
 
+static double figure(const struct hardware *h, size_t i)
+{
+	return *(const double *)(const void *)((const char *)h + hardware_figure[i].at);
+}
+
 static void put_hardware(struct printer *p)
 {
 	struct text *t = &p->t;
 	const struct hardware *h = &p->m->hw;
-	const struct { const char *name; double x; } field[] = {
-		{ "fp32", h->fp32 }, { "bf16", h->bf16 }, { "fp8", h->fp8 }, { "fp4", h->fp4 }, { "best16", h->best16 },
-		{ "best8", h->best8 }, { "fa1", h->fa1 }, { "fa2", h->fa2 }, { "fa3", h->fa3 }, { "units", h->units },
-		{ "watts", h->watts }, { "memory", h->memory }, { "bandwidth", h->bandwidth }, { "price", h->price },
-		{ "host", h->host }, { "copy", h->host_latency },
-	};
+	const struct hardware_figure *field = hardware_figure;
 	bool any = h->name || h->nlink;
 
-	for (size_t i = 0; i < LEN(field); i++)
-		any |= field[i].x != 0;
+	for (size_t i = 0; field[i].name; i++)
+		any |= figure(h, i) != 0;
 	if (!any)
 		return;
 	text_put(t, "hardware");
@@ -261,11 +261,11 @@ static void put_hardware(struct printer *p)
 		text_put(t, " ");
 		put_string(t, h->name);
 	}
-	for (size_t i = 0; i < LEN(field); i++) {
-		if (field[i].x == 0)
+	for (size_t i = 0; field[i].name; i++) {
+		if (figure(h, i) == 0)
 			continue;
 		text_put(t, " %s=", field[i].name);
-		put_number(t, field[i].x);
+		put_number(t, figure(h, i));
 	}
 	for (int i = 0; i < h->nlink; i++) {
 		text_put(t, " link=");

@@ -71,6 +71,7 @@ bool same_place(const struct value *a, const struct value *b);
 /* Does the result of op lie in its operand's storage? Of a bucket, and of a repeat over the first iterations of
  * another, each result in the operand of its number. */
 bool is_alias(const struct module *m, const struct op *op);
+bool write_copies(const struct module *m, const struct op *op); /* a write of what was not made where the buffer lies */
 uint32_t alias_of(const struct op *op, uint32_t result); /* which operand, if it does */
 /* Does the result of a read lie in its buffer, on the device or the host? */
 bool reads_in_place(const struct module *m, const struct op *read);

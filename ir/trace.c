@@ -13,7 +13,7 @@ static bool is_copy(const struct module *m, const struct op *op)
 		return b && (b->role == B_INPUT || (b->host && op->out[0]->off >= 0));
 	if (from && from->code == OP_WAIT)
 		from = from->in[0]->def;
-	return b && b->host && !(from && from->code == OP_TO_HOST);
+	return b && (b->host ? !(from && from->code == OP_TO_HOST) : write_copies(m, op));
 }
 
 int trace_stream(const struct module *m, const struct op *op)

@@ -21,6 +21,7 @@ struct trace_event {
 	int64_t iter;         /* of the repeats around */
 	int other;            /* the stage that a message goes to or comes from */
 	double start, end;    /* seconds */
+	double busy;          /* seconds that the thread had a processor; of a step that is watched (rt_watch), else 0 */
 };
 
 struct trace_list {

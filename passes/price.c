@@ -54,6 +54,7 @@ static struct gemm seen_from(struct gemm g, int a)
 
 		g.m = g.n;
 		g.n = m;
+		g.turned = !g.turned;
 	}
 	return g;
 }
@@ -199,6 +200,8 @@ static double cast_bytes(const struct pricing *p, const struct op *op)
 
 static double memory_seconds(const struct module *m, double bytes)
 {
+	if (m->hw.measured.kernel.bandwidth > 0)
+		return bytes / m->hw.measured.kernel.bandwidth;
 	return m->hw.bandwidth > 0 ? bytes / (m->hw.bandwidth * MEMORY_SHARE) : 0;
 }
 
@@ -223,11 +226,6 @@ static struct op_price price_einsum(const struct pricing *p, const struct op *op
 }
 
 /* -- attention -- */
-
-struct scores {
-	double rows, keys, batch; /* of a rank, all blocks of a ring together; batch: of heads and sequences */
-	double qk, v;             /* dims of a head */
-};
 
 static struct scores scores_of(const struct module *m, const struct op *op)
 {
@@ -282,7 +280,7 @@ static double flash_seconds(const struct module *m, const struct op *op, const s
 /* Scores are made, kept and read: two products forward, four backward, on all of them. */
 static struct op_price unfused(const struct module *m, const struct op *op, const struct scores *s)
 {
-	struct gemm qk = { s->batch, s->rows, s->keys, s->qk, 0 }, pv = { s->batch, s->rows, s->v, s->keys, 0 };
+	struct gemm qk = { s->batch, s->rows, s->keys, s->qk, 0, false }, pv = { s->batch, s->rows, s->v, s->keys, 0, false };
 	bool back = op->code == OP_ATTENTION_GRAD;
 	double count = s->batch * s->rows * s->keys, bytes = (back ? 6 : 4) + (HAS(op, p) ? 5 : 0);
 	double once = gemm_price(m, &qk, op->in[0]->dt, GEMM_PLAN) + gemm_price(m, &pv, op->in[0]->dt, GEMM_PLAN);
@@ -299,9 +297,13 @@ static struct op_price price_attention(const struct module *m, const struct op *
 
 	if (software(m, SW_ATTENTION) == ATTN_UNFUSED)
 		x = unfused(m, op, &s);
+	else if (m->hw.measured.attention.rate > 0)
+		x.seconds = measured_attention(m, &s, HAS(op, causal), op->code == OP_ATTENTION_GRAD);
 	else
 		x.seconds = flash_seconds(m, op, &s) + LAUNCH_TAIL;
-	if (bytes > 0 && attn_ring(op)) { /* blocks go round under the computing on others */
+	if (bytes > 0 && m->hw.cores > 0) { /* threads copy */
+		x.ring = link_price(m, comm_axes(op), bytes, 1, 0);
+	} else if (bytes > 0 && attn_ring(op)) { /* blocks go round under the computing on others */
 		double send = link_price(m, comm_axes(op), bytes, 1, 0);
 
 		x.ring = fmax(RING_SHOWN * send, send - RING_HIDES * x.seconds);
@@ -396,6 +398,8 @@ static struct op_price price_elements(const struct pricing *p, const struct op *
 
 	if (!within)
 		bytes = moved_bytes(p->m, op) * traffic(p, op);
+	if (p->m->hw.measured.kernel.bandwidth > 0 && !within)
+		return (struct op_price){ .kind = T_MEMORY, .seconds = measured_kernel(p->m, op, bytes), .launches = 1 };
 	return (struct op_price){ .kind = T_MEMORY, .seconds = bytes > 0 ? memory_seconds(p->m, bytes) : 0, .launches = !within };
 }
 
@@ -503,6 +507,8 @@ struct op_price op_price(const struct pricing *p, const struct op *op)
 {
 	struct op_price x = { .kind = comm_sends(op->code) ? comm_kind(op) : T_MEMORY };
 
+	if (write_copies(p->m, op) && software(p->m, SW_ELEMENTWISE) == ELEM_PLAN)
+		x.seconds = memory_seconds(p->m, 2 * (double)local_bytes(p->m, op->in[0]));
 	if (op_is_free(p->m, op) || p->note[op->mark].merged)
 		return x;
 	x = comm_sends(op->code) ? price_comm(p, op) : op->code == OP_EINSUM ? price_einsum(p, op) :
@@ -517,6 +523,8 @@ double launch_seconds(const struct module *m)
 	static const double element[] = { [ELEM_PLAN] = 0.05, [ELEM_FUSED] = 1, [ELEM_XLA] = 0.1, [ELEM_COMPILED] = 0.6, [ELEM_EAGER] = 1 };
 	double share = element[software(m, SW_ELEMENTWISE)];
 
+	if (m->hw.cores > 0) /* who issues an op carries it out: it is in what a call takes */
+		return 0;
 	return HOST_LAUNCH * (software(m, SW_GRAPHS) == GRAPHS_ON ? fmin(share, 0.05) : share);
 }
 

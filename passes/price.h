@@ -47,9 +47,20 @@ double size_curve(double bytes); /* share of the bandwidth that a collective of 
 struct gemm {
 	double batch, m, n, k;
 	double bytes;  /* of operands and results */
+	bool turned;   /* the result lies with m, which is operand 0's, innermost: its columns */
 };
 double gemm_price(const struct module *m, const struct gemm *g, enum dtype dt, int width); /* width: GEMM_PLAN, ... */
 struct gemm product_of(const struct module *m, const struct op *op);
+
+/* -- price_measured.c: of machines that were measured -- */
+struct scores {
+	double rows, keys, batch; /* of a rank, all blocks of a ring together; batch: of heads and sequences */
+	double qk, v;             /* dims of a head */
+};
+double measured_gemm(const struct module *m, const struct gemm *g, enum dtype dt);
+double measured_kernel(const struct module *m, const struct op *op, double bytes);
+double measured_attention(const struct module *m, const struct scores *s, bool causal, bool back);
+double measured_comm(const struct link *link, double n, double sent, int ways); /* of ranks that share a memory */
 
 /* -- price_memory.c -- */
 /* Bytes of one microbatch that other software holds from forward to backward. */

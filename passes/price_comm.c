@@ -101,6 +101,8 @@ double link_price(const struct module *m, uint32_t axes, double sent, int ways, 
 		return exchange_price(m, axes, sent, copies);
 	double rate = group_rate(m, axes, &latency), curve = size_curve(sent * n / (n - 1) / ways * further_in(m, axes));
 
+	if (m->hw.cores > 0)
+		return measured_comm(&m->hw.link[0], n, sent, ways);
 	if (m->hw.units <= 0) /* no GPU, no NCCL: the latency of a link alone */
 		return sent / rate + ways * fmax(latency, m->hw.link[0].latency);
 	if (latency > 0)

@@ -23,7 +23,7 @@ static double part_of(const struct module *m, const struct op *op, dimid d)
 
 struct gemm product_of(const struct module *m, const struct op *op)
 {
-	struct gemm g = { 1, 1, 1, 1, op_local_bytes(m, op) };
+	struct gemm g = { 1, 1, 1, 1, op_local_bytes(m, op), false };
 	dimid d[MAX_DIMS * 12];
 	int n = op_space(op, d);
 
@@ -33,6 +33,11 @@ struct gemm product_of(const struct module *m, const struct op *op)
 
 		*(a && b && r ? &g.batch : !r ? &g.k : a ? &g.m : &g.n) *= size;
 	}
+	for (int i = op->out[0]->nd - 1; i >= 0; i--)
+		if (has_dim(op->in[0], op->out[0]->d[i]) != has_dim(op->in[1], op->out[0]->d[i])) {
+			g.turned = has_dim(op->in[0], op->out[0]->d[i]);
+			break;
+		}
 	return g;
 }
 
@@ -87,6 +92,8 @@ static double best_rate(const struct module *m, enum dtype dt, int width)
 
 double gemm_price(const struct module *m, const struct gemm *g, enum dtype dt, int width)
 {
+	if (m->hw.measured.gemm[0].rate > 0 && width == GEMM_PLAN)
+		return measured_gemm(m, g, dt);
 	double ramp = GEMM_RAMP * (width == GEMM_PLAN ? 1 : 2), flops = 2 * g->m * g->n * g->k * g->batch;
 	double rate = best_rate(m, dt, width);
 

@@ -99,13 +99,54 @@ static double jitter(double ranks)
 	return ranks > 8 ? 1 + JITTER * log2(ranks / 8) : 1;
 }
 
+static void scale_costs(struct step_costs *x, double by)
+{
+	struct chunk_cost *chunk = (struct chunk_cost *)x->c.chunk;
+	struct stage_cost *stage = (struct stage_cost *)x->c.stage;
+
+	for (int g = 0; g < x->s.p * x->s.v; g++) {
+		for (int k = 0; k < NACT; k++)
+			chunk[g].seconds[k] *= by;
+		chunk[g].hop[0] *= by;
+		chunk[g].hop[1] *= by;
+	}
+	for (int d = 0; d < x->s.p; d++) {
+		struct busy *b = (struct busy *)&x->stage[d];
+
+		stage[d].prologue *= by;
+		stage[d].reduce *= by;
+		stage[d].epilogue *= by;
+		b->compute *= by;
+		b->exposed *= by;
+		b->hidden *= by;
+		for (int k = 0; k < NTIME; k++)
+			b->kind[k] *= by;
+	}
+}
+
+/* What was measured of ranks that share a core is what they take when all of them work. While a stage waits, the others
+ * have its part of the cores, up to one each: the step takes as long as all work does, or as its longest chain. */
+static struct run run_shared(struct arena *mem, const struct module *m, struct step_costs *x)
+{
+	const struct actions *list = schedule_expand(mem, &x->s);
+	struct run run = simulate(mem, &x->s, list, &x->c);
+	double mean = 0;
+
+	for (int d = 0; d < x->s.p; d++)
+		mean += run.stage[d].busy / x->s.p;
+	if (m->hw.cores <= 0 || m->hw.cores >= 1 || run.seconds <= 0 || mean >= run.seconds)
+		return run;
+	scale_costs(x, fmax(m->hw.cores, mean / run.seconds));
+	return simulate(mem, &x->s, list, &x->c);
+}
+
 struct step_time step_time_of(struct arena *mem, const struct module *m, const struct flops *f)
 {
 	struct step_time x = { .costs = step_costs_of(mem, m, timing_refined(mem, m)) };
 	const struct schedule *s = &x.costs.s;
 	double ranks = (double)module_ranks(m), peak = m->precision == BF16 && m->hw.bf16 > 0 ? m->hw.bf16 : m->hw.fp32;
 
-	x.run = simulate(mem, s, schedule_expand(mem, s), &x.costs.c);
+	x.run = run_shared(mem, m, &x.costs);
 	x.busiest = busiest(&x.run, s->p);
 	const struct busy *b = &x.costs.stage[x.busiest];
 

@@ -2,7 +2,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include "runtime/exec.h"
 #include "runtime/ring.h"
 
 /* A kernel is shared out if it has this many elements; results that are joined may take so many bytes. */
@@ -277,6 +279,14 @@ static void cpu_poke(struct rank *r, void *at, void *seen, int64_t bytes, bool c
 	(void)changed;
 }
 
+static bool cpu_machine(struct machine *m, struct diag *d)
+{
+	(void)d;
+	m->memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+	m->cores = processor_count();
+	return true;
+}
+
 /* -- ranks -- */
 
 static bool cpu_open(struct rank *r, size_t bytes, struct diag *d)
@@ -319,6 +329,7 @@ static void cpu_close(struct rank *r, size_t bytes)
 
 const struct backend cpu_backend = {
 	.name = "cpu",
+	.machine = cpu_machine,
 	.starts = 1u << S_IN | 1u << S_OUT,
 	.load = cpu_load,
 	.unload = cpu_unload,

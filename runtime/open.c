@@ -42,6 +42,12 @@ const struct backend *backend_find(const char *name, struct diag *d)
 	return NULL;
 }
 
+bool backend_machine(const struct backend *on, struct machine *m, struct diag *d)
+{
+	*m = (struct machine){ 0 };
+	return on->machine(m, d);
+}
+
 /* -- groups -- */
 
 /* Ranks of a kind of group through rank r, first axis outermost; *me: r's place. */

@@ -2,6 +2,7 @@
 #ifndef PTC_RUNTIME_H
 #define PTC_RUNTIME_H
 #include "ir/ir.h"
+#include "ir/trace.h"
 
 /* -- plan files (plan.c): a header line "ptc-plan 1 <16 hex digits of fnv1a> <bytes>", then the IR text. */
 bool plan_save(struct module *m, const char *path, struct diag *d);
@@ -11,6 +12,15 @@ bool is_plan_file(const char *path);
 struct backend; /* backend.h */
 /* NULL, with an error: there is none of that name. name NULL: the processor. */
 const struct backend *backend_find(const char *name, struct diag *d);
+
+/* The machine that a backend finds; units, cores, ranks: 0 where they are not known or there is no limit. */
+struct machine {
+	int64_t ranks;    /* that it has devices for */
+	double memory;    /* bytes of a device, or of all */
+	double units;     /* multiprocessors of a GPU */
+	double cores;     /* of a processor, that ranks share, as they do its memory */
+};
+bool backend_machine(const struct backend *on, struct machine *m, struct diag *d);
 
 struct run_options {
 	const struct backend *backend;
@@ -38,6 +48,10 @@ bool rt_step(struct runtime *r, int64_t step, bool training, struct diag *d);
 /* What the last step takes the processors: the seconds of the busiest of the ranks' threads, or those of all threads over
  * the cores, whichever are more. Other programs on the machine do not add to it; nor does waiting. */
 double rt_processor_seconds(const struct runtime *r);
+/* For `ptc calibrate`: from now on each step notes (on) when rank 0 begins and ends each op, and how long its thread had a
+ * processor. On a processor only: elsewhere ops run behind the host's clock. rt_watched: those of the last step. */
+bool rt_watch(struct runtime *r, bool on, struct diag *d);
+const struct trace_event *rt_watched(const struct runtime *r, int64_t *n);
 double rt_report(struct runtime *r, const char *key, bool *found);
 int64_t rt_peak_bytes(struct runtime *r, int64_t rank);
 

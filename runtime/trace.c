@@ -1,6 +1,7 @@
 /* runtime/trace.c - when one rank of each stage began and ended what it did in a step. Notes go to room that was
  * made before; what a step costs more is two readings of the clock for each instruction. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "ir/file.h"
 #include "runtime/backend.h"
@@ -9,11 +10,26 @@
 struct tracer {
 	struct trace_event *at;
 	int64_t n, room;
+	bool busy;         /* the thread's own clock is read too */
+	bool rests;        /* nothing is noted for now */
+	double began;      /* of it, at the last tracer_now */
 };
+
+static double thread_seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 double tracer_now(const struct rank *r)
 {
-	return r->trace ? seconds_now() : 0;
+	if (!r->trace || r->trace->rests)
+		return 0;
+	if (r->trace->busy)
+		r->trace->began = thread_seconds();
+	return seconds_now();
 }
 
 void tracer_begin(struct rank *r)
@@ -26,15 +42,15 @@ void tracer_note_span(struct rank *r, enum trace_what what, const struct op *op,
 {
 	struct tracer *t = r->trace;
 
-	if (!t || t->n == t->room)
+	if (!t || t->rests || t->n == t->room)
 		return;
 	t->at[t->n++] = (struct trace_event){ .what = what, .op = op, .act = r->act, .iter = r->env.iter_all, .other = other,
-					      .start = start, .end = end };
+					      .start = start, .end = end, .busy = t->busy ? thread_seconds() - t->began : 0 };
 }
 
 void tracer_note(struct rank *r, enum trace_what what, const struct op *op, int other, double start)
 {
-	tracer_note_span(r, what, op, other, start, tracer_now(r));
+	tracer_note_span(r, what, op, other, start, r->trace && !r->trace->rests ? seconds_now() : 0);
 }
 
 /* -- how many notes a step makes -- */
@@ -112,6 +128,24 @@ bool tracers_open(struct runtime *rt, struct diag *d)
 		r->trace = t;
 	}
 	return true;
+}
+
+bool rt_watch(struct runtime *rt, bool on, struct diag *d)
+{
+	if (!rt->rank[0].trace && !tracers_open(rt, d))
+		return false;
+	for (int64_t i = 0; i < rt->nrank; i++)
+		if (rt->rank[i].trace) {
+			rt->rank[i].trace->busy = true;
+			rt->rank[i].trace->rests = !on;
+		}
+	return true;
+}
+
+const struct trace_event *rt_watched(const struct runtime *rt, int64_t *n)
+{
+	*n = rt->rank[0].trace ? rt->rank[0].trace->n : 0;
+	return *n ? rt->rank[0].trace->at : NULL;
 }
 
 void tracers_close(struct runtime *rt)

@@ -451,8 +451,27 @@ static void cuda_poke(struct rank *r, void *at, void *seen, int64_t bytes, bool 
 	free(seen);
 }
 
+/* The first device stands for all. */
+static bool cuda_machine(struct machine *m, struct diag *d)
+{
+	CUdevice dev;
+	size_t bytes = 0;
+	int units = 0;
+
+	if (!libs_load(false, d))
+		return false;
+	if (lib.cuDeviceGet(&dev, 0) != CUDA_SUCCESS || lib.cuDeviceTotalMem(&bytes, dev) != CUDA_SUCCESS ||
+	    lib.cuDeviceGetAttribute(&units, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, dev) != CUDA_SUCCESS)
+		return diag_error(d, nowhere, "the driver does not say what its first GPU is");
+	m->ranks = lib.devices;
+	m->memory = (double)bytes;
+	m->units = units;
+	return true;
+}
+
 const struct backend cuda_backend = {
 	.name = "cuda",
+	.machine = cuda_machine,
 	.starts = 1u << S_COMM | 1u << S_IN | 1u << S_OUT,
 	.load = cuda_load,
 	.unload = cuda_unload,

@@ -53,7 +53,7 @@ both mesh pp = 2, dp = 2 on h100; layers -> pp; pipeline 1f1b; batch -> dp; para
 TABLE
 
 # Ops take in a timeline what the report says of their kind: one after the other on one rank, where nothing overlaps, they
-# are the step; with collectives under compute they are no less.
+# are the step.
 adds_up() {
 	name=$1
 	shift
@@ -67,7 +67,6 @@ adds_up() {
 }
 adds_up "ops are the step" examples/gpt-mini.pdsl --plan one
 adds_up "ops are the step, on a GPU" examples/gpt-mini.pdsl --set precision=bf16 --mesh dp=1,tp=1 --plan one --add "recompute full"
-adds_up "ops are the step, with microbatches and a gather" examples/gpt2.pdsl --mesh dp=1,tp=2 --set microbatches=2,layers=2
 
 # What can't be written is said.
 expect "a folder that is not there" 3 "$PTC" explain $gpt --trace "$TMP/none/x.json" && ok "a folder that is not there"

@@ -54,7 +54,7 @@ static double with(struct made *x, enum switch_no sw, int word)
 
 static double rate(const struct module *m, double batch, double rows, double n, double k, int width)
 {
-	struct gemm g = { batch, rows, n, k, 2 * batch * (rows * k + k * n + rows * n) };
+	struct gemm g = { batch, rows, n, k, 2 * batch * (rows * k + k * n + rows * n), false };
 
 	return 2 * batch * rows * n * k / gemm_price(m, &g, BF16, width);
 }
@@ -191,12 +191,69 @@ static void test_whole(void **state)
 	arena_free(y.mem);
 }
 
+/* A machine that was measured: the formulas of struct measured, op by op. */
+static void test_measured(void **state)
+{
+	struct made x;
+
+	(void)state;
+	make(&x, "examples/gpt-mini.pdsl", "one", NULL, "seq=64,batch=8", NULL);
+	struct hardware *h = &x.m->hw;
+
+	h->cores = 1;
+	h->measured = (struct measured){ .gemm = { { 1e11, 32, 1, 16, 2e-6 }, { 4e11, 0, 0, 0, 0 } }, .kernel = { 1e10, 1e-6, 1e-10, 1e-9, 2e-10 },
+					 .attention = { 5e10, 3e-6, 1e-9, 1.5 } };
+	struct gemm g = { 2, 64, 256, 128, 1e3, false }, t = { 2, 256, 64, 128, 1e3, true };
+	double flops = 2.0 * 2 * 64 * 256 * 128, want = 2 * 2e-6 + flops / 1e11 * (1 + 32. / 64) * (1 + 1. / 256) * (1 + 16. / 128);
+
+	assert_true(fabs(gemm_price(x.m, &g, F32, GEMM_PLAN) / want - 1) < 1e-12);
+	assert_true(fabs(gemm_price(x.m, &t, F32, GEMM_PLAN) / want - 1) < 1e-12);             /* rows of the result */
+	assert_true(fabs(gemm_price(x.m, &g, BF16, GEMM_PLAN) / (flops / 4e11) - 1) < 1e-12);
+	g.bytes = 1e8;
+	assert_true(fabs(gemm_price(x.m, &g, F32, GEMM_PLAN) / (2 * 2e-6 + 1e-2) - 1) < 1e-12); /* bound by memory */
+
+	struct scores s = { 128, 128, 4, 32, 32 }; /* tiles of 64 rows meet 64 and 128 keys */
+	double met = 4 * 64 * (64 + 128), fore = 4 * 2 * 3e-6 + 2 * met * 64 / 5e10 + met * 1e-9;
+
+	assert_true(fabs(measured_attention(x.m, &s, true, false) / fore - 1) < 1e-12);
+	assert_true(fabs(measured_attention(x.m, &s, true, true) / (1.5 * fore) - 1) < 1e-12);
+	/* of two ranks, a gather of what one lacks: half of all */
+	assert_true(fabs(measured_comm(&(struct link){ "shm", 0, 1e9, 1e-6 }, 2, 1e6, 1) / (1e-3 + 2e-6) - 1) < 1e-12);
+	double step = step_of(&x);
+	assert_true(step > 1e-3 && step < 10);
+	h->cores = 2; /* helpers have no part in kernels that sum over all that they could share */
+	assert_true(step_of(&x) > step);
+	arena_free(x.mem);
+}
+
+/* Stages that share cores are the faster while one of them waits, but no faster than with a core each. */
+static void test_shared_cores(void **state)
+{
+	struct made x;
+
+	(void)state;
+	make(&x, "tests/explain/gpt.pdsl", "gpipe", NULL, "vocab=256", NULL);
+	double alone = step_of(&x), idle;
+	struct flops f = count_flops(x.m);
+
+	idle = step_time_of(x.mem, x.m, &f).bubble;
+	assert_true(idle > 0.05);
+	x.m->hw.cores = 1;
+	alone = step_of(&x);
+	x.m->hw.cores = 0.5;
+	double shared = step_of(&x);
+	assert_true(shared < alone && shared >= 0.5 * alone);
+	x.m->hw.cores = 0.01; /* then it is all their work, one after the other */
+	assert_true(step_of(&x) > 0.5 * alone && step_of(&x) <= shared);
+	arena_free(x.mem);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_products), cmocka_unit_test(test_curve), cmocka_unit_test(test_links),
 		cmocka_unit_test(test_switches), cmocka_unit_test(test_host), cmocka_unit_test(test_prefetch),
-		cmocka_unit_test(test_whole),
+		cmocka_unit_test(test_whole), cmocka_unit_test(test_measured), cmocka_unit_test(test_shared_cores),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

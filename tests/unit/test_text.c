@@ -23,7 +23,12 @@ static const char model[] =
 	"axis tp/1=2 of tp\n"
 	"axis micro=4 time\n"
 	"hardware \"h100\" fp32=67000000000000 fp8=0.1 memory=80000000000 bandwidth=3350000000000 price=2.5 "
+	"host=63000000000 copy=1e-05 cores=0.5 gemm32=91000000000 gemm32_rows=28 gemm32_columns=1.5 gemm32_depth=17 gemm32_call=2e-06 "
+	"gemm16=470000000000 gemm16_rows=60 gemm16_columns=1 gemm16_depth=180 gemm16_call=1e-06 kernel=30000000000 kernel_call=1e-06 "
+	"kernel_simple=5e-11 kernel_hard=1e-09 kernel_sum=2e-10 attention=24000000000 attention_call=7e-06 attention_score=1e-09 attention_back=1.25 "
 	"link=nvlink:8:450000000000:3e-06 link=\"i.b\":0:50000000000:inf\n"
+	"software \"nvidia_2026\" attention=fa2 elementwise=fused loss=fused graphs=off tp_overlap=on prefetch=on dp_overlap=on ep_overlap=off "
+	"p2p_scatter=on grads=bf16 recompute=whole\n"
 	"dim batch=512 !0:3:5:5\n"
 	"dim seq=1024 zigzag=4\n"
 	"dim ctx=1024\n"
@@ -140,6 +145,10 @@ static void fields_are_read(void **state)
 	assert_int_equal(m->axes.at[2].user, 1);
 	assert_true(m->axes.at[3].time);
 	assert_true(m->hw.link[1].latency == INFINITY);
+	assert_true(m->hw.cores == 0.5 && m->hw.measured.gemm[1].rows == 60 && m->hw.measured.kernel.sum == 2e-10 && m->hw.measured.attention.back == 1.25);
+	assert_string_equal(m->software.name, "nvidia_2026");
+	assert_int_equal(m->software.at[SW_GRAPHS], GRAPHS_OFF);
+	assert_int_equal(m->software.at[SW_RECOMPUTE], RECOMPUTE_WHOLE);
 	const struct buffer *b = find_buffer(m, "wq");
 	assert_int_equal(b->store.on[1].n, 2);
 	assert_int_equal(b->compute.on[1].n, 1);
