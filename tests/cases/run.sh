@@ -8,7 +8,8 @@
 #   R40 R53                     pipelines (R28 and R29 are here, R41 has the accumulation)
 #   all of E, H and K           in tests/reports
 #   R71's scope of a microbatch no such scope: a term is of a sequence or of the whole batch
-#   R73 R115 R116, I            estimates of time
+#   R73 R115 R116               estimates of time
+#   all of I                    in tests/formulas
 #   R77, all of L               checkpoints and resuming
 #   R80 R100 R110               in tests/recompute (R74's masks are here)
 #   R113                        no search for plans

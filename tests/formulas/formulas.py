@@ -3,7 +3,8 @@
 
 Params: those published. FLOPs of a token: 6 x matmul params and 12 L a d s for all scores, half of that below the
 diagonal (Narayanan et al. 2021, Chowdhery et al. 2022), experts by those that a token meets. Times: TFLOP/s and seconds
-of one run, both published, follow from each other."""
+of one run, both published, follow from each other. Memory: states by 18 bytes of each param of a layer, activations by what
+Korthikanti et al. 2022 count of a layer whose sequence is split too, with all scores kept and with none."""
 import json
 import os
 import subprocess
@@ -90,6 +91,49 @@ def near(name, got, want, most):
     return good
 
 
+# BLOOM's 176B on 384 A100, batch 2048: 104.5 s and 150.05 TFLOP/s with recomputation, as its log says both.
+BLOOM = dense(70, 14336, 112, 112, 128, 57344, False, 250880, 2048, tied=True, positions=False)
+
+
+# Korthikanti et al. 2022, figure 1: states of the widest stage in GiB, 18 bytes of 12 L h^2 / (t p); tp, pp, layers, embed, heads
+STATES = [("22B", 8, 1, 48, 6144, 64, 45.5625), ("175B", 8, 8, 96, 12288, 96, 45.5625), ("530B", 8, 35, 105, 20480, 128, 31.64),
+          ("1T", 8, 64, 128, 25600, 160, 32.96)]
+
+
+def states(where, tp, pp, layers, embed, heads):
+    """Of the params of layers alone, in the middle of the pipeline: bf16 and fp32 params, fp32 gradients, two of Adam's."""
+    row = {"model": dense(layers, embed, heads, heads, embed // heads, 4 * embed, False, 256, 64, tied=True), "layout": {"tp": 1, "cp": 1}}
+    text, repeats = models.program(row, 256, 8)
+    path = os.path.join(where, "states.pdsl")
+    with open(path, "w") as f:
+        f.write(text + "minimize loss with adamw(lr = 1e-4)\nplan {\n mesh pp = %d, dp = 1, tp = %d on a100\n batch -> dp\n"
+                " kv, group, ff, vocab -> tp\n%s precision bf16\n}\n" %
+                (pp, tp, " microbatches = 8\n" + (" layers -> pp\n pipeline 1f1b\n" if pp > 1 else "")))
+    run = subprocess.run([PTC, "explain", "--json", path], capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(run.stderr)
+    stages = json.loads(run.stdout)["memory"]["stages"]
+    s = stages[len(stages) // 2]
+    return s["params"] + s["grads"] + s["optimizer"]
+
+
+def activations(where, tp, batch, embed, heads, software):
+    """Bytes that a layer holds for backward, with sequence parallelism: what four layers more take, but for their states."""
+    peak = []
+    for layers in (4, 8):
+        m = dense(layers, embed, heads, heads, embed // heads, 4 * embed, False, 256 * tp, 2048, tied=True, dropout=0.1)
+        text, _ = models.program({"model": m, "layout": {"tp": 1, "cp": 1}}, 256 * tp, batch)
+        path = os.path.join(where, "activations.pdsl")
+        with open(path, "w") as f:
+            f.write(text + "minimize loss with adamw(lr = 1e-4)\nplan {\n mesh dp = 1, tp = %d on a100\n batch -> dp\n"
+                    " kv, group, ff, vocab -> tp\n seq -> tp\n precision bf16\n software %s\n}\n" % (tp, software))
+        run = subprocess.run([PTC, "explain", "--json", path], capture_output=True, text=True)
+        if run.returncode:
+            sys.exit(run.stderr)
+        peak.append(json.loads(run.stdout)["memory"]["stages"][0]["software"])
+    return (peak[1] - peak[0]) / 4 - 18 * 12 * embed**2 / tp
+
+
 def main():
     good = True
     with tempfile.TemporaryDirectory() as where:
@@ -106,6 +150,25 @@ def main():
             full = explain(m, where)["flops"]["full"] * batch
             head = 6 * batch * m["seq"] * m["vocab"] * m["embed"]
             good &= near("%d ranks, TFLOP/s" % ranks, ((full - head) * 4 / 3 + head) / ranks / seconds / 1e12, tflops, 0.6 / tflops)
+        # Public reports R91 and R92: FLOPs of a token of GPT-2, as products count them and with half of the scores (they take
+        # (T + 1) / 2 of them), and of a step of Llama 2 before and after MaxText's fix.
+        said = explain(dense(12, 768, 12, 12, 64, 3072, False, 50257, 1024, tied=True, positions=True), where)["flops"]
+        good &= near("R91, below the diagonal", said["model"] / 1024, 797870592, 1e-4)
+        good &= near("R91, above the diagonal", (said["full"] - said["model"]) / 1024, 859885056 - 803261952, 1e-9)
+        said = explain(dense(32, 4096, 32, 32, 128, 11008, True, 32000, 8192), where)["flops"]
+        good &= near("R92, all scores", said["full"] * 4 / 1e12, 1721.2, 1e-4)
+        good &= near("R92, below the diagonal", said["model"] * 4 / 1e12, 1510.1, 1e-4)
+        good &= near("R92, weights", (2 * said["model"] - said["full"]) * 4 / 1e12, 1299.0, 1e-4)
+        full = explain(BLOOM, where)["flops"]["full"] * 2048
+        head = 6 * 2048 * BLOOM["seq"] * BLOOM["vocab"] * BLOOM["embed"]
+        good &= near("BLOOM, TFLOP/s", ((full - head) * 4 / 3 + head) / 384 / 104.5 / 1e12, 150.05, 5e-3)
+        for name, tp, pp, layers, embed, heads, gib in STATES:
+            good &= near(name + ", GiB of states", states(where, tp, pp, layers, embed, heads) / 2**30, gib,
+                         5e-3 if pp > 1 else 0.08)  # without stages the peak is in the update, where some gradients are gone
+            b, s = 4 if name == "22B" else 1, 2048
+            for software, all_scores, most in (("megatron_2021", 5 * heads * s / embed, 0.02), ("megatron_2021, attention = fa2", 0, 0.06)):
+                good &= near("%s, activations of a layer, %s" % (name, software), activations(where, tp, b, embed, heads, software),
+                             s * b * embed / tp * (34 + all_scores), most)
     return 0 if good else 1
 
 
