@@ -15,7 +15,7 @@ static const char *figure_text(struct arena *mem, double x)
 	static const struct {
 		double size;
 		const char *name;
-	} unit[] = { { 1e12, "T" }, { 1e9, "G" }, { 1e6, "M" }, { 1e3, "k" }, { 1, "" }, { 1e-3, "m" }, { 1e-6, "u" } };
+	} unit[] = { { 1e12, "T" }, { 1e9, "G" }, { 1e6, "M" }, { 1e3, "K" }, { 1, "" }, { 1e-3, "m" }, { 1e-6, "u" }, { 1e-9, "n" } };
 	size_t i = 0;
 
 	while (i + 1 < LEN(unit) && x < unit[i].size)
