@@ -154,6 +154,22 @@ static bool set_option(struct arena *mem, struct options *to, const struct optio
 	return false;
 }
 
+/* What an option of a type takes. */
+static const char *takes(enum type type)
+{
+	switch (type) {
+	case WHOLE: return "it takes a whole number, 0 or more";
+	case COUNT: return "it takes a positive number, as it is or with k, M, G, T, P or E behind it: 300e9, 300G, 15T";
+	default: return "it takes a word or a file's name";
+	}
+}
+
+static int wrong_value(const struct option *o, const char *value)
+{
+	fprintf(stderr, "ptc: error: %s can't be '%s'\nptc: note: %s\n", o->name, value, takes(o->type));
+	return USAGE;
+}
+
 /* The option at argv[*i], its value from "=value" or the next word. */
 static int read_option(struct arena *mem, const struct command *c, struct options *to, int argc,
 		       char **argv, int *i)
@@ -182,7 +198,7 @@ static int read_option(struct arena *mem, const struct command *c, struct option
 			return wrong_usage("this option takes no value:", arg, NULL);
 		}
 		if (!set_option(mem, to, o, value))
-			return wrong_usage(arena_printf(mem, "%s can't be", o->name), value, NULL);
+			return wrong_value(o, value);
 		return DONE;
 	}
 	return wrong_usage(arena_printf(mem, "ptc %s has no option", c->name), near.name, near.best);

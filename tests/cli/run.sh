@@ -28,6 +28,9 @@ says "unknown option" 2 "did you mean '--mesh'" "$PTC" check $mini --mehs dp=2
 says "no file" 2 "no file given" "$PTC" explain
 says "two files" 2 "one file is enough" "$PTC" show $mini $gpt
 says "no value" 2 "a value is missing" "$PTC" $mini -o
+says "a word for a count" 2 "k, M, G, T, P or E behind it: 300e9, 300G, 15T" "$PTC" explain $mini --tokens x
+says "a negative count" 2 "--tokens can't be '-5'" "$PTC" explain $mini --tokens -5
+says "a word for a whole number" 2 "it takes a whole number, 0 or more" "$PTC" run $mini --steps ten
 says "a word for a number" 2 "--steps can't be 'ten'" "$PTC" run $mini --steps ten
 says "steps are needed" 2 "how many steps" "$PTC" run $mini
 says "a missing file" 1 "No such file" "$PTC" show nowhere.pdsl
