@@ -77,10 +77,10 @@ llama 8 dp=2,tp=4 layers=8
 llama 8 dp=2,cp=2,tp=2 layers=2
 TABLE
 
-for ranks in 1 2 4 8; do
-	if [ -n "$BLOCKS" ]; then cp "$BLOCKS" "$tmp/here$ranks.pdsl"; else $ptc calibrate --ranks $ranks -o "$tmp/here$ranks.pdsl" 2>/dev/null || exit 1; fi
-	layouts predict $ranks >>"$tmp/predicted"
-	for pass in $(seq "${PASSES:-3}"); do layouts measure $ranks; done >>"$tmp/passes"
+for of in 1 2 4 8; do
+	if [ -n "$BLOCKS" ]; then cp "$BLOCKS" "$tmp/here$of.pdsl"; else $ptc calibrate --ranks $of -o "$tmp/here$of.pdsl" 2>/dev/null || exit 1; fi
+	layouts predict $of >>"$tmp/predicted"
+	for pass in $(seq "${PASSES:-3}"); do layouts measure $of; done >>"$tmp/passes"
 done
 awk '!($1 in t) || $2 < t[$1] { t[$1] = $2 } END { for (n in t) print n, t[n] }' "$tmp/passes" >"$tmp/measured"
 awk 'FILENAME ~ /predicted$/ { p[$1] = $2; next } FILENAME ~ /measured$/ { m[$1] = $2; next } FNR in p && FNR in m { print p[FNR], m[FNR], $0 }' \
