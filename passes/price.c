@@ -32,11 +32,6 @@ struct pricing {
 	double copies;      /* experts that a token goes to; 1: none */
 };
 
-static uint8_t software(const struct module *m, enum switch_no sw)
-{
-	return m->software.at[sw];
-}
-
 /* -- products -- */
 
 static const struct value *root(const struct value *v)
@@ -198,7 +193,7 @@ static double cast_bytes(const struct pricing *p, const struct op *op)
 	return bytes;
 }
 
-static double memory_seconds(const struct module *m, double bytes)
+double memory_seconds(const struct module *m, double bytes)
 {
 	if (m->hw.measured.kernel.bandwidth > 0)
 		return bytes / m->hw.measured.kernel.bandwidth;
@@ -222,94 +217,6 @@ static struct op_price price_einsum(const struct pricing *p, const struct op *op
 		x.seconds /= GROUPED_SHARE;
 	if (width != GEMM_PLAN)
 		x.extra = memory_seconds(p->m, cast_bytes(p, op));
-	return x;
-}
-
-/* -- attention -- */
-
-static struct scores scores_of(const struct module *m, const struct op *op)
-{
-	const struct value *q = op->in[0], *k = op->in[1], *v = op->in[2];
-	double ring = (double)group_size(m, attn_ring(op)), all = (double)local_count(m, q);
-	struct scores s = { .qk = (double)dim_size(m, op->at.dim), .v = 1 };
-	dimid row = HAS(op, causal) ? op->at.causal : NODIM;
-
-	for (int i = 0; i < v->nd; i++)
-		if (!has_dim(q, v->d[i]) && v->d[i] != op->at.ctx)
-			s.v *= (double)cap_of(m, v->d[i], &v->sh.on[i]);
-	if (has_dim(v, op->at.dim))
-		s.v *= s.qk;
-	s.keys = (double)cap_of(m, op->at.ctx, &k->sh.on[dim_pos(k, op->at.ctx)]) * ring;
-	for (int i = 0; i < q->nd && row == NODIM; i++) /* without an order: what q has and k lacks */
-		if (!has_dim(k, q->d[i]) && dim_size(m, q->d[i]) >= dim_size(m, op->at.ctx))
-			row = q->d[i];
-	s.rows = row == NODIM ? 1 : (double)cap_of(m, row, &q->sh.on[dim_pos(q, row)]);
-	s.batch = all > 0 ? all / s.qk / s.rows : 0;
-	return s;
-}
-
-/* Share of the rate that a head of so many dims gets: tiles of 64 and 128 fit best. */
-static double head_share(double d)
-{
-	return d < 128 ? 0.95 : d == 128 ? 1 : d <= 192 ? 0.92 : 0.90;
-}
-
-static double flash_share(const struct module *m)
-{
-	double best = m->hw.fa3 > 0 ? m->hw.fa3 : ATTENTION_USUAL;
-	double share[] = { best, 0, m->hw.fa1, m->hw.fa2, best }, x = share[software(m, SW_ATTENTION)];
-
-	return x > 0 ? x : best;
-}
-
-/* Keys that a row meets: with an order half, and what tiles on the diagonal have too many. */
-static double keys_met(const struct op *op, double keys)
-{
-	return HAS(op, causal) ? keys / 2 + 64 : keys;
-}
-
-static double flash_seconds(const struct module *m, const struct op *op, const struct scores *s)
-{
-	double peak = op->in[0]->dt == BF16 ? m->hw.bf16 : m->hw.fp32, back = op->code == OP_ATTENTION_GRAD;
-	double flops = 2 * s->batch * s->rows * keys_met(op, s->keys) * (s->qk + s->v) * (back ? 2.5 : 1);
-	double rate = peak * flash_share(m) * ATTENTION_SHARE * head_share(s->qk) * s->keys / (s->keys + ATTENTION_RAMP);
-
-	return rate > 0 ? flops / (rate * (back ? ATTENTION_BACK : 1)) : 0;
-}
-
-/* Scores are made, kept and read: two products forward, four backward, on all of them. */
-static struct op_price unfused(const struct module *m, const struct op *op, const struct scores *s)
-{
-	struct gemm qk = { s->batch, s->rows, s->keys, s->qk, 0, false }, pv = { s->batch, s->rows, s->v, s->keys, 0, false };
-	bool back = op->code == OP_ATTENTION_GRAD;
-	double count = s->batch * s->rows * s->keys, bytes = (back ? 6 : 4) + (HAS(op, p) ? 5 : 0);
-	double once = gemm_price(m, &qk, op->in[0]->dt, GEMM_PLAN) + gemm_price(m, &pv, op->in[0]->dt, GEMM_PLAN);
-
-	return (struct op_price){ .kind = T_ATTENTION, .seconds = once * (back ? 2 : 1) + memory_seconds(m, bytes * count),
-				  .launches = back ? 9 : 7 };
-}
-
-static struct op_price price_attention(const struct module *m, const struct op *op)
-{
-	struct scores s = scores_of(m, op);
-	struct op_price x = { .kind = T_ATTENTION, .launches = 1 };
-	double bytes = comm_bytes(m, op);
-
-	if (software(m, SW_ATTENTION) == ATTN_UNFUSED)
-		x = unfused(m, op, &s);
-	else if (m->hw.measured.attention.rate > 0)
-		x.seconds = measured_attention(m, &s, HAS(op, causal), op->code == OP_ATTENTION_GRAD);
-	else
-		x.seconds = flash_seconds(m, op, &s) + LAUNCH_TAIL;
-	if (bytes > 0 && m->hw.cores > 0) { /* threads copy */
-		x.ring = link_price(m, comm_axes(op), bytes, 1, 0);
-	} else if (bytes > 0 && attn_ring(op)) { /* blocks go round under the computing on others */
-		double send = link_price(m, comm_axes(op), bytes, 1, 0);
-
-		x.ring = fmax(RING_SHOWN * send, send - RING_HIDES * x.seconds);
-	} else if (bytes > 0) {
-		x.ring = link_price(m, comm_axes(op), bytes, 1, 0);
-	}
 	return x;
 }
 

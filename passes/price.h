@@ -37,6 +37,15 @@ double launch_seconds(const struct module *m); /* the host's, of one launch */
 double hop_price(const struct module *m, const struct value *v);
 double hop_latency(const struct module *m);
 
+double memory_seconds(const struct module *m, double bytes); /* of work on elements that moves so many */
+static inline uint8_t software(const struct module *m, enum switch_no sw)
+{
+	return m->software.at[sw];
+}
+
+/* -- price_attention.c -- */
+struct op_price price_attention(const struct module *m, const struct op *op); /* or of its gradient */
+
 /* -- price_comm.c -- */
 /* A collective of n ranks that each send `sent` bytes; ways: 1, of an all_reduce 2. copies: of an exchange of
  * tokens, how many experts one goes to; 0: no exchange. */

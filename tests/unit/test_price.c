@@ -152,6 +152,24 @@ static void test_host(void **state)
 	arena_free(x.mem);
 }
 
+/* A window of a few keys costs less than all that came before. */
+static void test_window(void **state)
+{
+	struct made x;
+	double kind[2];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		make(&x, "tests/unit/window.pdsl", NULL, NULL, i ? NULL : "reach=4096", "nvidia_2025");
+		struct flops f = count_flops(x.m);
+		struct step_time t = step_time_of(x.mem, x.m, &f);
+
+		kind[i] = t.costs.stage[0].kind[T_ATTENTION];
+		arena_free(x.mem);
+	}
+	assert_true(kind[1] > 0 && kind[1] < 0.25 * kind[0]);
+}
+
 /* Params that are gathered ahead cost less than those that are waited for; what is waited for is a part. */
 static void test_prefetch(void **state)
 {
@@ -254,6 +272,7 @@ int main(void)
 		cmocka_unit_test(test_products), cmocka_unit_test(test_curve), cmocka_unit_test(test_links),
 		cmocka_unit_test(test_switches), cmocka_unit_test(test_host), cmocka_unit_test(test_prefetch),
 		cmocka_unit_test(test_whole), cmocka_unit_test(test_measured), cmocka_unit_test(test_shared_cores),
+		cmocka_unit_test(test_window),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
