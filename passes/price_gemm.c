@@ -1,6 +1,6 @@
 /* passes/price_gemm.c - seconds of a matrix product by its shape.
  *
- * t = max(2 m n k batch / (best * share * waves * ramp * alignment), bytes / bandwidth) + a launch's tail */
+ * t = max(2 m n k batch / (best * share * waves * k / (k + fill) * alignment), bytes / bandwidth) + a launch's tail */
 #include <math.h>
 
 #include "passes/constants.h"
@@ -20,6 +20,8 @@ static double part_of(const struct module *m, const struct op *op, dimid d)
 	}
 	return (double)cap;
 }
+
+enum { TILE_M = 128, TILE_N = 256 }; /* the largest tile, which large products are made of */
 
 struct gemm product_of(const struct module *m, const struct op *op)
 {
@@ -74,6 +76,16 @@ static double waves(const struct module *m, const struct gemm *g)
 	return best;
 }
 
+/* Depth at which half of the rate is reached: a tile takes GEMM_FILL besides its products. The faster a unit is, the
+ * more of these go by: 110 on A100, 290 on H100, 580 on B200, and twice that in fp8. */
+static double fill_depth(const struct module *m, int width)
+{
+	const struct hardware *h = &m->hw;
+	double peak = width == GEMM_FP4 && h->fp4 > 0 ? h->fp4 : width != GEMM_PLAN && h->fp8 > 0 ? h->fp8 : h->bf16;
+
+	return GEMM_FILL * peak / (h->units * 2 * TILE_M * TILE_N);
+}
+
 static double best_rate(const struct module *m, enum dtype dt, int width)
 {
 	const struct hardware *h = &m->hw;
@@ -86,19 +98,18 @@ static double best_rate(const struct module *m, enum dtype dt, int width)
 	if (width == GEMM_PLAN || h->fp8 <= 0)
 		return GEMM_SHARE * best16;
 	if (width == GEMM_FP8 || h->fp4 <= 0)
-		return GEMM_SHARE * GEMM_SHARE_FP8 * best8;
-	return GEMM_SHARE * GEMM_SHARE_FP8 * GEMM_SHARE_FP4 * best8 * h->fp4 / h->fp8;
+		return GEMM_SHARE * best8;
+	return GEMM_SHARE * GEMM_SHARE_FP4 * best8 * h->fp4 / h->fp8;
 }
 
 double gemm_price(const struct module *m, const struct gemm *g, enum dtype dt, int width)
 {
 	if (m->hw.measured.gemm[0].rate > 0 && width == GEMM_PLAN)
 		return measured_gemm(m, g, dt);
-	double ramp = GEMM_RAMP * (width == GEMM_PLAN ? 1 : 2), flops = 2 * g->m * g->n * g->k * g->batch;
-	double rate = best_rate(m, dt, width);
+	double flops = 2 * g->m * g->n * g->k * g->batch, rate = best_rate(m, dt, width);
 
 	if (m->hw.units > 0) /* a GPU */
-		rate *= waves(m, g) * g->k / (g->k + ramp) * fmin(alignment(g->n), alignment(g->k));
+		rate *= waves(m, g) * g->k / (g->k + fill_depth(m, width)) * fmin(alignment(g->n), alignment(g->k));
 	double compute = rate > 0 ? flops / rate : 0, move = m->hw.bandwidth > 0 ? g->bytes / (m->hw.bandwidth * MEMORY_SHARE) : 0;
 
 	return fmax(compute, move) + LAUNCH_TAIL;

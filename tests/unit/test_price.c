@@ -77,6 +77,12 @@ static void test_products(void **state)
 	assert_true(rate(m, 1, 128 * 12, 256 * 11, 8192, GEMM_PLAN) > 1.2 * rate(m, 1, 128 * 12, 256 * 11 + 64, 8192, GEMM_PLAN));
 	assert_true(rate(m, 1, 16384, 16384, 16384, GEMM_FP8) > 1.3 * large);
 	assert_true(fabs(rate(m, 8, 2048, 2048, 4096, GEMM_PLAN) / rate(m, 1, 8 * 2048, 2048, 4096, GEMM_PLAN) - 1) < 0.05);
+	/* what a tile takes besides its products costs a fast unit more of them: in fp8, on a part with more flops a unit */
+	double kept = rate(m, 1, 16384, 16384, 1024, GEMM_PLAN) / large, kept8 = rate(m, 1, 16384, 16384, 1024, GEMM_FP8) / rate(m, 1, 16384, 16384, 16384, GEMM_FP8);
+	assert_true(kept8 < 0.95 * kept);
+	x.m->hw.bf16 /= 3; /* as A100 */
+	x.m->hw.best16 /= 3;
+	assert_true(rate(m, 1, 16384, 16384, 1024, GEMM_PLAN) / rate(m, 1, 16384, 16384, 16384, GEMM_PLAN) > 1.05 * kept);
 	arena_free(x.mem);
 }
 
