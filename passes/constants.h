@@ -13,6 +13,7 @@
 #define GEMM_BEST_FP8 0.71
 #define GEMM_FILL     2.5e-6  /* seconds in which a tile's first operands come and its result goes, that no product hides */
 #define GROUPED_SHARE 0.90    /* products of many experts in one launch, against one of their size and depth */
+#define GROUPED_LAUNCH 0.2    /* launches that each of them is worth: some 4 us in a loop in C++ (Transformer Engine's GroupedLinear) */
 #define LAUNCH_TAIL   2e-6    /* seconds between two kernels of one stream */
 
 /* -- memory -- */
@@ -30,16 +31,21 @@
 				 forward in a layer of a GPT, where a plan has 12 to 16 ops; was 14e-6 until runs of small models
 				 on one node (vTrain) were predicted too fast */
 #define HOST_COLLECTIVE 3.0   /* launches that issuing a collective is worth */
+#define HOST_EXCHANGE 15.0    /* and an exchange of tokens: counts, sorting and permuting on both sides of it (Megatron-Core makes
+				 some 30 launches in a layer of experts forward beside its products) */
 
 /* -- links -- */
 #define LINK_SHARE    0.80    /* of a link within a node, as nccl-tests' bus bandwidth */
 #define NET_SHARE     0.80    /* of a network card's line rate */
 #define NET_CURVE     0.3     /* messages across nodes get at least this share of that */
-#define EXCHANGE_SHARE 0.70   /* of a link's rate, for an all-to-all */
+#define EXCHANGE_SHARE 0.70   /* of a link's rate, for a library's all-to-all */
 #define EXCHANGE_LINK 0.75    /* and of NVLink's before that */
+#define DISPATCH_LINK 0.77    /* of NVLink's rate, for kernels made for tokens: 153 of 200 GB/s on H800 (DeepEP, README) */
+#define DISPATCH_NET  0.90    /* of a network card's: 43 to 51 of 50 GB/s (the same), a token once to each node */
 #define TP_EXPOSED    0.35    /* of collectives on activations, where software overlaps them with products */
-#define EP_EXPOSED    0.25    /* of exchanges of tokens, likewise */
-#define CONTENTION    0.15    /* seconds that compute is slowed by each second of a collective under it */
+#define EP_EXPOSED    0.10    /* of exchanges of tokens, likewise; the rest slows what hides it (CONTENTION) */
+#define CONTENTION    0.19    /* seconds that compute is slowed by each second of a collective under it: 18.9 % on average
+				 over A100, H100, MI210 and MI250 (Lee et al. 2025, arXiv:2507.03114) */
 #define HIDE_MOST     0.90    /* of the last backward, that may hide reductions; of the first forward, gathers */
 #define SHOW_LEAST    0.03    /* of such a collective, that is seen in any case */
 #define RING_SHOWN    0.20    /* of a ring's sends, likewise, and the share of attention that hides the rest */

@@ -213,8 +213,10 @@ static struct op_price price_einsum(const struct pricing *p, const struct op *op
 	}
 	x.seconds = gemm_price(p->m, &note->gemm, op->in[0]->dt, width) * note->share;
 	x.launches = note->share;
-	if (note->gemm.batch > 1)
+	if (note->gemm.batch > 1) {
 		x.seconds /= GROUPED_SHARE;
+		x.launches += software(p->m, SW_ELEMENTWISE) == ELEM_PLAN ? 0 : note->share * note->gemm.batch * GROUPED_LAUNCH;
+	}
 	if (width != GEMM_PLAN)
 		x.extra = memory_seconds(p->m, cast_bytes(p, op));
 	return x;
@@ -386,7 +388,7 @@ static void find_chain(struct pricing *p, const struct op *first)
 static struct op_price price_comm(const struct pricing *p, const struct op *op)
 {
 	const struct note *note = &p->note[op->mark];
-	struct op_price x = { .kind = comm_kind(op), .launches = HOST_COLLECTIVE };
+	struct op_price x = { .kind = comm_kind(op), .launches = op->code == OP_ALL_TO_ALL ? HOST_EXCHANGE : HOST_COLLECTIVE };
 	double sent = comm_bytes(p->m, op);
 	bool narrow = x.kind == T_GRADS && op->in[0]->dt == F32 && software(p->m, SW_GRADS) == GRADS_BF16;
 
@@ -400,6 +402,9 @@ static struct op_price price_comm(const struct pricing *p, const struct op *op)
 		x.seconds = link_price(p->m, comm_axes(op), narrow ? sent / 2 : sent, op->code == OP_ALL_REDUCE ? 2 : 1,
 				       op->code == OP_ALL_TO_ALL ? p->copies : 0);
 	}
+	/* A library's all-to-all brings tokens by rank; they are sorted by expert behind it, and back before it. */
+	if (op->code == OP_ALL_TO_ALL && software(p->m, SW_DISPATCH) == DISPATCH_EACH)
+		x.seconds += memory_seconds(p->m, 2 * (double)local_bytes(p->m, op->in[0]));
 	return x;
 }
 

@@ -64,14 +64,15 @@ static double group_rate(const struct module *m, uint32_t axes, double *latency)
 static double exchange_price(const struct module *m, uint32_t axes, double sent, double copies)
 {
 	double n = (double)group_size(m, axes), g = fmin(n, inside(m, axes, 0)), k = n / g, all = sent * n / (n - 1);
-	double near = all / (m->hw.link[0].bandwidth * EXCHANGE_LINK * EXCHANGE_SHARE), far = 0, latency;
+	bool once = software(m, SW_DISPATCH) == DISPATCH_ONCE && copies > 1;
+	double near = all / (m->hw.link[0].bandwidth * (once ? DISPATCH_LINK : EXCHANGE_LINK * EXCHANGE_SHARE)), far = 0, latency;
 
 	group_rate(m, axes, &latency);
 	if (k > 1 && m->hw.nlink > 1) {
 		double nodes = k * (1 - pow(1 - 1 / k, copies));
-		double out = m->software.at[SW_DISPATCH] == DISPATCH_ONCE && copies > 1 ? all / copies * nodes : all;
+		double out = once ? all / copies * nodes : all;
 
-		far = out * (k - 1) / k / (m->hw.link[1].bandwidth * NET_SHARE * EXCHANGE_SHARE);
+		far = out * (k - 1) / k / (m->hw.link[1].bandwidth * (once ? DISPATCH_NET : NET_SHARE * EXCHANGE_SHARE));
 	}
 	return fmax(near, far) + fmax(latency, m->hw.link[0].latency);
 }

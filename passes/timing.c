@@ -143,6 +143,7 @@ struct walk {
 	double compute;    /* of now */
 	double kind[NTIME], behind[NTIME];
 	double hidden;     /* comm under compute; since the last loop began */
+	double exchanged;  /* the same, of exchanges of tokens */
 	double under;      /* all of it */
 	double lane;       /* when the last collective that is hidden ends */
 	int64_t index, iter; /* of the innermost loop, of all around together */
@@ -223,6 +224,15 @@ static int overlap_of(const struct walk *w, enum time_kind kind)
 	return w->t->price ? w->t->m->software.at[sw] : OVERLAP_PLAN;
 }
 
+/* A collective on activations that software overlaps with products: a part is seen in any case. */
+static void overlap(struct walk *w, double seconds, enum time_kind kind)
+{
+	bool exchange = kind == T_EXCHANGE;
+
+	spend(w, seconds * (exchange ? EP_EXPOSED : TP_EXPOSED), kind);
+	w->exchanged += exchange ? seconds * (1 - EP_EXPOSED) : 0;
+}
+
 static void walk_comm(struct walk *w, const struct op *op, double share)
 {
 	struct op_time *x = &w->t->op[op->mark];
@@ -243,7 +253,7 @@ static void walk_comm(struct walk *w, const struct op *op, double share)
 		w->lane = later(w->now, w->lane) + seconds;
 		note(w, op, w->lane - seconds, w->lane);
 		if (partly)
-			spend(w, seconds * (x->kind == T_EXCHANGE ? EP_EXPOSED : TP_EXPOSED), x->kind);
+			overlap(w, seconds, x->kind);
 		else if (w->here.section == PROLOGUE || w->here.section == EPILOGUE)
 			w->behind[x->kind] += seconds;
 		else
@@ -251,10 +261,22 @@ static void walk_comm(struct walk *w, const struct op *op, double share)
 	}
 }
 
+/* Exchanges of one microbatch go under the compute of another: those of its forward under a backward, which takes
+ * twice as long, so of what both compute each may hide half. They slow it, and are waited for where it is too short. */
+static void settle_exchange(struct walk *w, double compute)
+{
+	double hidden = w->exchanged, room = compute * (w->here.section == FORWARD ? 1.5 : 0.75);
+
+	w->exchanged = 0;
+	w->under += hidden;
+	spend(w, CONTENTION * (hidden < room ? hidden : room) + later(0, hidden - room), T_EXCHANGE);
+}
+
 /* What goes on under compute since `from` slows it, and is waited for where it takes longer. */
 static void settle(struct walk *w, double from)
 {
-	double compute = w->now - from, hidden = w->hidden;
+	settle_exchange(w, w->now - from);
+	double compute = w->now - from, hidden = w->hidden; /* what waits for tokens hides params */
 
 	if (hidden <= 0)
 		return;
@@ -320,9 +342,9 @@ static void walk_first(struct walk *w, const struct op *loop)
 static void walk_body(struct walk *w, const struct op *loop)
 {
 	const double *more = w->t->op[loop->mark].whole;
-	double start = w->now, outer = w->hidden;
+	double start = w->now, outer = w->hidden, around = w->exchanged;
 
-	w->hidden = 0;
+	w->hidden = w->exchanged = 0;
 	for (const struct op *op = loop->body->first; op; op = op->next)
 		if (is_first_part(w->t->m, op))
 			walk_first(w, op);
@@ -334,14 +356,17 @@ static void walk_body(struct walk *w, const struct op *loop)
 	for (int k = 0; k < NTIME; k++)
 		if (k != T_HOST && more[k] > 0) {
 			bool comm = k == T_ACTIVATIONS || k == T_EXCHANGE;
-			double seen = comm && overlap_of(w, k) == OVERLAP_ON ? (k == T_EXCHANGE ? EP_EXPOSED : TP_EXPOSED) : 1;
 
-			spend(w, more[k] * seen, k);
+			if (comm && overlap_of(w, k) == OVERLAP_ON)
+				overlap(w, more[k], k);
+			else
+				spend(w, more[k], k);
 			w->compute += k <= T_MEMORY ? more[k] : 0;
 		}
 	wait_until(w, w->host, T_HOST);
 	settle(w, start);
 	w->hidden = outer;
+	w->exchanged = around;
 }
 
 static void walk_loop(struct walk *w, const struct op *loop, struct trips t)

@@ -158,6 +158,24 @@ static void test_host(void **state)
 	arena_free(x.mem);
 }
 
+/* Exchanges that overlap cost less; but no more of them is hidden than there is compute. */
+static void test_exchange(void **state)
+{
+	struct made x;
+
+	(void)state;
+	make(&x, "examples/mixtral.pdsl", NULL, NULL, NULL, "nvidia_2025");
+	double t = step_of(&x), overlapped = with(&x, SW_EP, OVERLAP_ON);
+
+	assert_true(overlapped < t);
+	x.m->hw.link[0].bandwidth /= 50;
+	x.m->hw.link[1].bandwidth /= 50;
+	double slow = step_of(&x);
+	overlapped = with(&x, SW_EP, OVERLAP_ON);
+	assert_true(overlapped <= slow && overlapped > 0.5 * slow);
+	arena_free(x.mem);
+}
+
 /* A window of a few keys costs less than all that came before. */
 static void test_window(void **state)
 {
@@ -278,7 +296,7 @@ int main(void)
 		cmocka_unit_test(test_products), cmocka_unit_test(test_curve), cmocka_unit_test(test_links),
 		cmocka_unit_test(test_switches), cmocka_unit_test(test_host), cmocka_unit_test(test_prefetch),
 		cmocka_unit_test(test_whole), cmocka_unit_test(test_measured), cmocka_unit_test(test_shared_cores),
-		cmocka_unit_test(test_window),
+		cmocka_unit_test(test_exchange), cmocka_unit_test(test_window),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
