@@ -124,13 +124,24 @@ static void add(struct busy *to, struct busy b, double times)
 		to->kind[k] += times * b.kind[k];
 }
 
+/* What op makes is told, and nothing else comes of it: a norm where nothing is clipped. Our own runtime waits for it. */
+static bool only_told(const struct op *op)
+{
+	for (const struct op *o = op->next; o; o = o->next)
+		for (uint32_t i = 0; i < o->nin; i++)
+			if (o->in[i]->def == op && o->code != OP_REPORT && (o->code == OP_WRITE || o->code == OP_REPEAT || !only_told(o)))
+				return false;
+	return true;
+}
+
 /* The op behind the last in the epilogue for which stages wait for each other; NULL: there is none. */
 static const struct op *find_meeting(const struct module *m)
 {
 	int axis = pipe_axis(m);
+	bool ours = m->software.at[SW_ELEMENTWISE] == ELEM_PLAN;
 
 	for (const struct op *op = m->top.last; op && axis >= 0 && op->phase == EPILOGUE; op = op->prev)
-		if (comm_sends(op->code) && comm_axes(op) >> axis & 1)
+		if (comm_sends(op->code) && comm_axes(op) >> axis & 1 && (ours || !only_told(op)))
 			return op->next;
 	return NULL;
 }

@@ -5,6 +5,7 @@
 
 #include "ir/region.h"
 #include "passes/constants.h"
+#include "passes/price.h"
 
 /* -- FLOPs -- */
 
@@ -140,6 +141,27 @@ static struct run run_shared(struct arena *mem, const struct module *m, struct s
 	return simulate(mem, &x->s, list, &x->c);
 }
 
+/* Stages that wait for no norm begin the next step when they are done with this one: a step takes as long as the
+ * stage that is at it longest, not from the first stage's start to the last one's end (Qi et al. 2023, section 4). */
+static void follow_on(struct run *r, const struct step_costs *x)
+{
+	double longest = 0, most = 0;
+
+	for (int d = 0; d < x->s.p; d++) {
+		const struct stage_cost *k = &x->c.stage[d];
+
+		longest = fmax(longest, k->prologue + r->stage[d].end - r->stage[d].start + k->reduce + k->epilogue);
+		most = fmax(most, r->stage[d].busy);
+	}
+	if (longest >= r->seconds)
+		return;
+	r->seconds = longest;
+	for (int d = 0; d < x->s.p; d++)
+		r->stage[d].idle = longest - r->stage[d].busy;
+	r->idle = fmax(0, longest - most);
+	r->bubble = longest > 0 ? r->idle / longest : 0;
+}
+
 struct step_time step_time_of(struct arena *mem, const struct module *m, const struct flops *f)
 {
 	struct step_time x = { .costs = step_costs_of(mem, m, timing_refined(mem, m)) };
@@ -147,6 +169,8 @@ struct step_time step_time_of(struct arena *mem, const struct module *m, const s
 	double ranks = (double)module_ranks(m), peak = m->precision == BF16 && m->hw.bf16 > 0 ? m->hw.bf16 : m->hw.fp32;
 
 	x.run = run_shared(mem, m, &x.costs);
+	if (!x.costs.c.clip && software(m, SW_ELEMENTWISE) != ELEM_PLAN) /* our own runtime begins a step on all stages at once */
+		follow_on(&x.run, &x.costs);
 	x.busiest = busiest(&x.run, s->p);
 	const struct busy *b = &x.costs.stage[x.busiest];
 
