@@ -10,7 +10,7 @@ input targets[batch, seq]: token(vocab) = next(tokens)
 param wte[vocab, embed]{head_param} ~ normal(0.02)
 """
 
-# Layer norms, biases, GELU; heads of keys may be fewer.
+# Layer norms, biases, GELU; heads of keys may be fewer. Products have names for what may be kept.
 GPT_DEFS = """def att(x, y) {{
     param wq[embed, kv, group, head], wk[embed, kv, head], wv[embed, kv, head] ~ normal(0.02)
     param wo[kv, group, head, embed] ~ normal(0.02)
@@ -18,7 +18,14 @@ GPT_DEFS = """def att(x, y) {{
     q = x @ wq + bq
     k = y @ wk + bk
     v = y @ wv + bv
-    return attention(q, k, v, head, ctx, causal = seq{drop}) @[kv, group, head] wo + bo
+    s = attention(q, k, v, head, ctx, causal = seq{drop}) @[kv, group, head] wo + bo
+    return s
+}}
+def wide(x) {{
+    param wu[embed, ff], wd[ff, embed] ~ normal(0.02)
+    param bu[ff], bd[embed] ~ zeros
+    u = x @ wu + bu
+    return gelu(u, tanh) @ wd + bd
 }}"""
 
 # As gqa and swiglu of lib.pdsl, with names for what may be kept.
@@ -28,7 +35,8 @@ LLAMA_DEFS = """def att(x, y) {
     k = rope(y @ wk, ctx, head)
     v = y @ wv
     o = attention(q, k, v, head, ctx, causal = seq)
-    return o @[kv, group, head] wo
+    s = o @[kv, group, head] wo
+    return s
 }
 def gated(x) {
     param wg[embed, ff], wu[embed, ff], wd[ff, embed] ~ normal(0.02)
@@ -81,9 +89,28 @@ def moe_defs(parts):
                        "y[part = index(seq) // place, place = index(seq) % place]")
 
 
+# Grouped queries of which the last `reach` keys count.
+NEAR_DEFS = """def near(x, y) {
+    param wq[embed, kv, group, head], wk[embed, kv, head], wv[embed, kv, head], wo[kv, group, head, embed] ~ normal(0.02)
+    q = rope(x @ wq, seq, head)
+    k = rope(y @ wk, ctx, head)
+    return attention(q, k, y @ wv, head, ctx, causal = seq, window = %d) @[kv, group, head] wo
+}
+"""
+
+# A layer more that predicts the token after the next, with the head once more (DeepSeek-V3 report, section 2.2).
+MTP = """t = (rms.mtpx(x, embed) @[embed] mtpx)[mid -> embed] + (rms.mtpe(wte[vocab = targets], embed) @[embed] mtpe)[mid -> embed]
+t = latent.mtp(t)
+h = rms.mtp(t, embed)
+t = t + sparse.mtp(h)%s
+"""
+
+
 def attention_block(m, window=False):
     if m.get("mla"):
         return "    x = latent(x)\n"
+    if window:
+        return "    h = rms.attn(x, embed)\n    x = x + near(h, h[seq -> ctx])\n"
     return "    h = rms.attn(x, embed)\n    x = x + gqa(h, h[seq -> ctx], seq, ctx, embed, kv, group, head)\n"
 
 
@@ -102,7 +129,7 @@ def program(row, vocab, batch):
             body, defs = LLAMA_LAYER, LLAMA_DEFS
         else:
             defs = GPT_DEFS.format(drop=drop)
-            act = "mlp(norm.mlp(x, embed), embed, ff)"
+            act = "wide(norm.mlp(x, embed))"
             if m.get("activation") == "squared relu":
                 defs += "\ndef squared(x) { param wu[embed, ff], wd[ff, embed] ~ normal(0.02); return square(relu(x @ wu)) @ wd }"
                 act = "squared(norm.mlp(x, embed))"
@@ -130,7 +157,15 @@ def program(row, vocab, batch):
         att = attention_block(m)
         dense_body = att + "    x = x + swiglu(rms.mlp(x, embed), embed, ff)\n"
         moe_body = att + "    h = rms.moe(x, embed)\n    x = x + sparse(h)%s\n" % shared
-        if every > 1:
+        if m.get("window"):  # in every second layer
+            n = m["layers"] // 2
+            dims.append("dim pairs = %d" % n)
+            repeats = [("pairs", n)]
+            defs += NEAR_DEFS % m["window"]
+            first = attention_block(m, True) + "    h = rms.moe(x, embed)\n    x = x + sparse(h)%s\n" % shared
+            second = moe_body.replace("rms.attn", "rms.attn2").replace("rms.moe", "rms.moe2").replace("sparse(", "sparse.two(")
+            loops = "repeat pairs {\n%s%s}\n" % (first, second)
+        elif every > 1:
             n = m["layers"] // every
             dims.append("dim pairs = %d" % n)
             repeats = [("pairs", n)]
@@ -153,7 +188,12 @@ def program(row, vocab, batch):
         x += " + wpe"
     if drop:
         x = "dropout(%s, %g)" % (x, m["dropout"])
+    mtp = bool(m.get("mtp_layers")) and bool(mla)
+    if mtp:
+        text += "dim mid = embed\nparam mtpx[embed, mid], mtpe[embed, mid] ~ normal(0.006)\n"
+        loops += MTP % shared.replace("shared(", "mtp(")
     norm = "norm" if not m["gated"] else "rms"
     text += "x[batch, seq, embed] = %s\n%s" % (x, loops)
-    text += "logits[batch, seq, vocab] = %s.final(x, embed) @ %s\nloss = cross_entropy(logits, targets, vocab)\n" % (norm, "wte" if tied else "wout")
+    text += "logits[batch, seq, vocab] = %s.final(x, embed) @ %s\nloss = cross_entropy(logits, targets, vocab)%s\n" % (
+        norm, "wte" if tied else "wout", " + 0.3 * cross_entropy(%s.mtpf(t, embed) @ %s, targets, vocab)" % (norm, "wte" if tied else "wout") if mtp else "")
     return text, repeats

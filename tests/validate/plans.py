@@ -2,10 +2,11 @@
 import re
 
 
-def stage_list(n, chunks):
+def stage_list(n, chunks, mtp=False):
     """Iterations of each chunk, as Megatron divides layers: evenly, or with the embedding, the head or both in
-    the place of a layer; else what is over goes to the middle."""
-    for first, last in ((0, 0), (1, 1), (0, 1), (1, 0)):
+    the place of a layer; else what is over goes to the middle. With a layer that predicts one token more, that and
+    the two heads take places of three (pp_layout of Megatron-Bridge's recipes: Et*4|(t*4|)*14tmL, Et|(tt|)*30mL)."""
+    for first, last in ((0, 3), (1, 2)) if mtp else ((0, 0), (1, 1), (0, 1), (1, 0)):
         if (n + first + last) % chunks == 0:
             k = (n + first + last) // chunks
             sizes = [k] * chunks
@@ -55,7 +56,7 @@ def schedule(row, repeats):
         kind = "zb_h1"  # and its order as a CSV
     else:
         kind = "1f1b"
-    sizes = stage_list(sum(n for _, n in repeats), pp * max(vp, 1))
+    sizes = stage_list(sum(n for _, n in repeats), pp * max(vp, 1), bool(row["model"].get("mtp_layers")))
     if max(vp, 1) == 1:
         kind = kind.replace("interleaved, chunks = 1", "1f1b")
     return "    pipeline %s, stages = %s\n" % (kind, sizes)
@@ -71,8 +72,10 @@ def recompute(row):
     how = row["layout"]["recompute"] or "none"
     if how == "auto":
         return "auto, memory = %d" % room(row)
+    if "keep" in how:
+        return how
     if "per-op" in how:  # torchtitan: every second product again, attention never
-        return 'full, keep = ["att.q", "att.v", "att.o", g]'
+        return 'full, keep = ["*.att.q", "*.att.v", "*.att.o", "*.g"]'
     return how.split()[0]
 
 
@@ -127,7 +130,7 @@ def plan(row, repeats, hardware):
     if lay["pp"] > 1:
         lines.append("%s -> pp" % ", ".join(r for r, _ in repeats))
     what = {1: "optimizer", 2: "grads", 3: "params"}.get(zero)
-    own = [a for a in state + (["cp"] if zero == 1 else []) if size[a] > 1]  # ranks of cp hold the same params
+    own = [a for a in state + (["cp"] if zero in (1, 3) else []) if size[a] > 1]  # ranks of cp hold the same params
     if what and own:
         lines.append("%s -> %s%s" % (what, ", ".join(own), ", gather = step" if zero == 3 and lay["pp"] > 1 else ""))
     ranks = 1
