@@ -65,7 +65,7 @@ def predict(row, table, where):
 
 # Largest errors in percent: (median, 90th percentile); pairs in order, conversions.
 BOUNDS = {
-    "all": {"dense": (8.5, 23), "MoE": (13, 40), "pairs": 77, "conversion": 0.5},
+    "all": {"dense": (7.15, 21.5), "MoE": (10.1, 46.3), "pairs": 80, "conversion": 0.5},
     "sample": {"dense": (10, 28), "MoE": (17, 50), "pairs": 0, "conversion": 0.5},
 }
 
