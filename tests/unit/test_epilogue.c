@@ -79,11 +79,12 @@ static const struct {
 
 static void forms(void **state)
 {
+	struct arena *mem = arena_new();
 	int wrong = 0;
 
 	(void)state;
 	for (size_t i = 0; i < LEN(model); i++) {
-		struct both x = both_open(arena_printf(arena_new(), "batch=batch %s", model[i].props), model[i].text);
+		struct both x = both_open(arena_printf(mem, "batch=batch %s", model[i].props), model[i].text);
 		const char *found = pairs_of(x.mem, &x.plan->top);
 
 		wrong += !streq(found, model[i].pairs);
@@ -93,6 +94,7 @@ static void forms(void **state)
 			both_step(&x, step, step != 1, strstr(model[i].props, "bf16") ? 0.05 : 1e-4);
 		both_close(&x);
 	}
+	arena_free(mem);
 	assert_int_equal(wrong, 0);
 }
 
