@@ -411,8 +411,12 @@ bool run_prog(struct rank *r, const struct prog *p)
 		if (!run_together(r, i, p->code.n - k, &done) || (!done && !run_instr(r, i)))
 			return false;
 		k += done ? done - 1 : 0;
-		if (i->stream >= 0 && i->code != I_REPEAT)
-			tracer_note_span(r, TRACE_OP, i->op, 0, r->ended > 0 ? r->began : start, r->ended > 0 ? r->ended : tracer_now(r));
+		if (i->stream < 0 || i->code == I_REPEAT)
+			continue;
+		if (r->ended > 0)
+			tracer_note_span(r, TRACE_OP, i->op, 0, r->began, r->ended);
+		else
+			tracer_note(r, TRACE_OP, i->op, 0, start);
 	}
 	return true;
 }

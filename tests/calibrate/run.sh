@@ -15,6 +15,15 @@ if expect "calibrate" 0 timeout 500 "$PTC" calibrate --quick --ranks 2 -o "$TMP/
 	if expect "a block of calibrate" 0 "$PTC" explain --json "$TMP/mini.pdsl" --mesh dp=2 && jq -e '.time.step_s > 0' "$TMP/out" >/dev/null &&
 		! grep -q warning "$TMP/err"; then ok "a block of calibrate"; else bad "a block of calibrate" "$TMP/err"; fi
 fi
+# Of ranks that share cores the time counts for which an op had one: none would be a bandwidth beyond any machine's.
+many=$((4 * $(nproc)))
+if [ $many -le 64 ] && expect "more ranks than cores" 0 timeout 500 "$PTC" calibrate --quick --ranks $many -o "$TMP/many.pdsl"; then
+	bandwidth=$(sed -n 's/^    memory .*, bandwidth = \([0-9.]*\)\([MGT]*\)$/\1 \2/p' "$TMP/many.pdsl")
+	case $bandwidth in
+	*T | '') bad "more ranks than cores" "$TMP/many.pdsl" ;;
+	*) ok "more ranks than cores" ;;
+	esac
+fi
 # GPUs: on the software one, whose times mean nothing.
 ${MAKE:-make} -s softgpu >"$TMP/log" 2>&1 || bad "make softgpu" "$TMP/log"
 mkdir -p -m 700 "$TMP/cache"
