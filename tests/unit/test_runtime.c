@@ -239,6 +239,37 @@ static void same_bits_every_time(void **state)
 	}
 }
 
+/* What calibrate goes by: the time for which an op's thread had a processor, no more than from its begin to its end. */
+static void watched_ops_are_busy(void **state)
+{
+	struct plan p;
+	int64_t n;
+	double busy = 0;
+
+	(void)state;
+	plan_new(&p, 1, 1, 700, 500);
+	dimid keep[1] = { p.c };
+	struct value *v = source(&p, "p", F32, whole, whole);
+
+	sink(&p, "s", b_einsum(&p.b, v, v, F32, 1, keep));
+	assert_true(pass_memory(p.m, &p.d));
+	struct runtime *r = rt_open(p.m, 1, &p.d);
+
+	assert_non_null(r);
+	assert_true(rt_watch(r, true, &p.d));
+	assert_true(rt_step(r, 0, true, &p.d) && rt_step(r, 1, true, &p.d));
+	const struct trace_event *e = rt_watched(r, &n);
+
+	for (int64_t i = 0; i < n; i++)
+		if (e[i].what == TRACE_OP && e[i].op->code == OP_EINSUM) {
+			assert_true(e[i].busy <= e[i].end - e[i].start + 1e-3);
+			busy += e[i].busy;
+		}
+	assert_true(busy > 2e-5); /* 350,000 products and sums */
+	rt_close(r);
+	arena_free(p.mem);
+}
+
 /* A kernel with a sum and without, large enough to be shared out: right, and the same bits for any number
  * of threads. */
 static void kernels_in_parts(void **state)
@@ -474,7 +505,7 @@ static void hostile_offsets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(collectives), cmocka_unit_test(same_bits_every_time), cmocka_unit_test(kernels_in_parts), cmocka_unit_test(many_ranks_on_few_cores),
+		cmocka_unit_test(collectives), cmocka_unit_test(same_bits_every_time), cmocka_unit_test(watched_ops_are_busy), cmocka_unit_test(kernels_in_parts), cmocka_unit_test(many_ranks_on_few_cores),
 		cmocka_unit_test(a_mismatch_is_told), cmocka_unit_test(a_missing_rank_is_told), cmocka_unit_test(tampered_plans),
 		cmocka_unit_test(hostile_offsets),
 	};
