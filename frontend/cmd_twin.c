@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "frontend/cmd_compare.h"
+#include "ir/schedule.h"
 
 static const char *without_microbatches(struct arena *mem, const char *set)
 {
@@ -19,7 +20,8 @@ static const char *without_microbatches(struct arena *mem, const char *set)
 	return t.s;
 }
 
-/* Cuts m where `like` is cut, if its chunks are as many. */
+/* Cuts m where `like` is cut, if its chunks are as many; in the same order of actions, if both ask for one and the same:
+ * what all iterations add to, such as the gradient of a param that they share, is summed in that order. */
 static void cut_like(struct module *m, const struct module *like)
 {
 	if (m->pipe.user < 0 || pipe_chunks(m) != (int)like->pipe.end.n)
@@ -28,6 +30,14 @@ static void cut_like(struct module *m, const struct module *like)
 	for (uint32_t i = 0; i < like->pipe.end.n; i++)
 		PUSH(m->mem, &m->pipe.end, like->pipe.end.at[i]);
 	m->pipe.fixed = true;
+	if (m->pipe.order != like->pipe.order || m->micro != like->micro || m->pipe.list)
+		return;
+	struct schedule s = pipe_schedule(like);
+
+	m->pipe.list = schedule_expand(m->mem, &s);
+	m->pipe.place = like->pipe.place;
+	m->pipe.inflight = like->pipe.inflight;
+	m->pipe.buffers = like->pipe.buffers;
 }
 
 /* The model of the command line, but for its --set. */

@@ -119,7 +119,11 @@ all)
 	finish
 	;;
 esac
-awk -v more="$MORE" -v seed="$SEED" -f tests/pipeline/cover.awk | awk '{ print NR, $0 }' >"$TMP/cases"
+{
+	# where auto would have its actions in another order than none
+	echo shared 3 zb_v 5 tp auto
+	awk -v more="$MORE" -v seed="$SEED" -f tests/pipeline/cover.awk
+} | awk '{ print NR, $0 }' >"$TMP/cases"
 echo "    pipelines: $(wc -l <"$TMP/cases") cases, the random ones from SEED=$SEED"
 cases
 
