@@ -68,6 +68,9 @@ void fuse_order_results(struct fuse *f); /* as the kernels that read them want t
 bool fuse_make_again(struct fuse *f); /* true: something changed */
 bool fuse_is_stored(const struct fuse *f, int i); /* whatever the kernels are */
 
+/* -- fuse_build.c: groups become kernels; false, told, if they wait for each other -- */
+bool fuse_rebuild(struct fuse *f);
+
 /* -- fuse_epilogue.c: what a product makes of its result (ir/epilogue.h) is a kernel of its own, right behind it -- */
 void fuse_part_epilogues(struct fuse *f);  /* casts that others read too are made again for it: mark -1 */
 void fuse_seal_epilogues(struct fuse *f);  /* makes their groups, before any other */
