@@ -56,7 +56,7 @@ static void put_run(struct arena *mem, struct text *t, const struct cuda_region 
 	*run = (struct cuda_run){ arena_printf(mem, "r%d", no), n, 0, 0 };
 	for (int i = 0; i < n; i++)
 		run->block = x[i].sig->launch->block > run->block ? x[i].sig->launch->block : run->block;
-	text_put(t, "extern \"C\" __global__ void __launch_bounds__(%u) %s(", run->block, run->fn);
+	text_put(t, "extern \"C\" __global__ void __launch_bounds__(%u, 2) %s(", run->block, run->fn);
 	for (int i = 0; i < n; i++)
 		put_arguments(x[i].g, t, arena_printf(mem, "a%d_", i), "", true);
 	text_put(t, "const struct ptc_step *step_, struct ptc_iter iter_)\n{\n");
