@@ -56,5 +56,10 @@ void read_chunk(struct ctx *c, const struct node *line)
 		fail(c, line->at, x.parts ? "either rows or parts, not both" : "how large is a part?");
 		hint(c, "write rows = n, at most so many at once on a rank, or parts = n");
 	}
+	for (uint32_t i = 0; i < c->m->chunks.n; i++)
+		if (streq(c->m->chunks.at[i].sel, x.sel)) { /* --add, behind the plan's own */
+			c->m->chunks.at[i] = x;
+			return;
+		}
 	PUSH(c->mem, &c->m->chunks, x);
 }
