@@ -206,23 +206,27 @@ $(BUILD)/front $(BUILD)/ir: $(BUILD)/%: tests/fuzz/%.c $(BUILD)/libfrontend.a $(
 	@echo "  cc      $@"
 	$(Q)$(CC) $(subst fuzzer-no-link,fuzzer,$(ALL_CFLAGS)) -MF $@.d -MT $@ -o $@ $< $(filter %.a,$^) $(LDFLAGS) -lm
 
-# Debian's package names; quiet when nothing is missing.
+# Debian's package names; quiet when nothing is missing. A machine that has just started updates its own lists, and apt-get
+# gives up at once on their lock: it is tried again for two minutes. One target after the other, for the same reason.
 INSTALL = missing=; for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	[ -z "$$missing" ] || { echo "  apt-get install$$missing"; \
-	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; }
+	for try in 1 2 3 4 5 6 7 8 9 10 11 12; do said=$$(LC_ALL=C apt-get update -qq 2>&1) && break; \
+		case $$said in *lock*) sleep 10;; *) break;; esac; done; \
+	DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 install -y -qq --no-install-recommends \
+		$$missing >/dev/null || { echo "$$said" >&2; false; }; }
 deps:
 	$(Q)$(call INSTALL,$(PACKAGES))
 
 # Without these the fuzzers are skipped.
-deps-fuzz:
+deps-fuzz: | deps
 	$(Q)$(call INSTALL,$(FUZZ_PACKAGES)) || echo "  not installed: $(FUZZ_PACKAGES)"
 
 # Without it the page of `ptc explain --html` is not looked at.
-deps-browser:
+deps-browser: | deps deps-fuzz
 	$(Q)$(call INSTALL,$(BROWSER_PACKAGES)) || echo "  not installed: $(BROWSER_PACKAGES)"
 
 # NVRTC, of Python's registry, unless the loader knows one.
-deps-nvrtc:
+deps-nvrtc: | deps
 	$(Q)ldconfig -p | grep -q 'libnvrtc\.so\.1[23]' || [ -e build/nvrtc ] || \
 		python3 -m pip install -q --no-deps --target build/nvrtc 'nvidia-cuda-nvrtc>=13,<14' || \
 		{ rm -rf build/nvrtc; echo "  not installed: nvidia-cuda-nvrtc"; }
