@@ -51,7 +51,9 @@ expect "ops of the page" 0 "$PTC" explain examples/gpt-mini.pdsl --plan one --js
 	if jq -e --argjson said "$(jq .time "$TMP/out")" '(.ops | map(.seconds) | add) as $all | (.summary.step - $said.step_s | fabs) < 1e-5 * $said.step_s
 		and ($all + $said.kinds.host - $said.step_s | fabs) < 2e-3 * $said.step_s' "$TMP/data" >"$TMP/why" 2>&1; then ok "ops of the page"; else
 		bad "ops of the page" "$TMP/why"; fi
-page alone examples/gpt-mini.pdsl --plan one && look alone 1000 dark '.stages == 1 and .rows == 0'
+page alone examples/gpt-mini.pdsl --plan one && look alone 1000 dark '.stages == 1 and .rows == 0 and .streams == 1'
+# Copies from and to the host have rows of their own below an action.
+page offload examples/gpt-mini.pdsl --add 'optimizer -> host' && look offload 700 light '.streams == 4'
 page interleaved tests/explain/gpt.pdsl --plan interleaved && look interleaved 1400 light '.stages == 4'
 page wide examples/llama.pdsl --plan big --mesh pp=64,dp=2,tp=8 --set layers=126,microbatches=64 && look wide 700 light '.stages == 64'
 # A plan whose model is not at hand; a model whose text is full of what a page must not take for its own.
