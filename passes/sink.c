@@ -102,22 +102,31 @@ static bool splits(struct part *p, struct op *op, uint32_t axes)
 
 static double later_seconds(struct part *p, struct value *v, uint32_t axes, double limit, int deep);
 
+/* Is the op linear in v and in what stays pending beside it, all at once? A product is in one operand only: of two
+ * that owe a sum over the same axis one is reduced, which is the one that comes later. */
+static bool linear_in(struct part *p, const struct op *op, const struct value *v, uint32_t axes)
+{
+	uint64_t owe = 0, linear = ~0ull;
+
+	for (uint32_t k = 0; k < op->nin; k++)
+		if (op->in[k] == v || info_of(p, op->in[k])->sunk & axes) {
+			owe |= 1ull << k;
+			linear &= op_linear(op, k);
+		}
+	return (owe & ~linear) == 0;
+}
+
 /* What one reader of v costs; < 0: it needs v whole. */
 static double reader_seconds(struct part *p, struct value *v, struct op *op, uint32_t axes, double limit,
 			     int deep)
 {
-	uint64_t linear = 0;
-
 	if (op->code == OP_ACCUMULATE)
 		return reduce_seconds(p, v, axes) / (double)p->m->micro;
 	if (op->phase != BACKWARD || op->nout != 1)
 		return -1;
-	for (uint32_t k = 0; k < op->nin; k++)
-		if (op->in[k] == v)
-			linear |= op_linear(op, k);
 	if (op->code == OP_ACCUM && reduced_anyway(p, op, v, axes, 0))
 		return 0;
-	if (!linear || (op->code != OP_ACCUM && op->code != OP_RENAME && (!mirrored(op) || splits(p, op, axes))))
+	if (!linear_in(p, op, v, axes) || (op->code != OP_ACCUM && op->code != OP_RENAME && (!mirrored(op) || splits(p, op, axes))))
 		return -1;
 	struct value *out = op->out[0];
 	double whole = reduce_seconds(p, out, axes);
@@ -144,10 +153,19 @@ static double later_seconds(struct part *p, struct value *v, uint32_t axes, doub
 	return t;
 }
 
+/* v is made again, and forward has its sum already. */
+static bool forward_has_sum(struct part *p, struct value *v, uint32_t axes)
+{
+	struct sharding sh = forecast(p, v);
+
+	sh.sum &= ~axes;
+	return forward_twin(p, v, &sh) != NULL;
+}
+
 void sink(struct part *p, struct value *v, uint32_t axes)
 {
 	axes &= ~until_late(p->m);
-	if (!axes || !v->nd || p->scope->b.phase != BACKWARD)
+	if (!axes || !v->nd || p->scope->b.phase != BACKWARD || forward_has_sum(p, v, axes))
 		return;
 	double now = reduce_seconds(p, v, axes), later = later_seconds(p, v, axes, now, 0);
 	if (later >= 0 && later < now * (1 - 1e-9))
