@@ -235,7 +235,7 @@ static void env_slice(struct gen *g, struct env *n, const struct op *op, const s
 static void env_roll(struct gen *g, struct env *n, const struct op *op, const struct env *e)
 {
 	int k = kdim_of(g, op->at.dim);
-	int64_t size = g->kd[k].size, shift = ((op->at.shift % size) + size) % size;
+	int64_t size = g->kd[k].size, shift = size ? ((op->at.shift % size) + size) % size : 0;
 	const char *i = index_at(g, op->at.dim, index_of(g, k, e));
 	struct node *loop = node_at(g, loops_of(1u << k, e));
 
