@@ -1,6 +1,6 @@
-/* passes/balance.c - one stage a chunk: exact. For a bound on time each stage takes as many iterations
- * as it may; as time and memory grow with the range, the chain is used up if any cut does it. The
- * least bound is found by halving. Several chunks a stage: two guesses, judged by simulation. */
+/* passes/balance.c - one stage a chunk: exact. For a bound on time all cuts are tried, chunk by chunk; as time
+ * and memory grow with the range, few ranges are. The least bound is found by halving. Several chunks a stage: two
+ * guesses, judged by simulation. */
 #include "passes/balance.h"
 
 #include <math.h>
@@ -8,10 +8,11 @@
 enum { HALVINGS = 60, CLIMB_CHUNKS = 24 };
 static const double tie = 1e-9; /* sums in another order */
 
-/* Sums over iterations 0 to i. */
+/* Sums over iterations 0 to i, as early ones and as later ones. */
+enum { LATER, EARLY };
 struct sums {
-	int n, chunks;
-	double *time, *kept, *fixed;
+	int n, chunks, stages;
+	double *time[2], *kept[2], *fixed[2];
 	double first, last; /* time */
 	const struct chain *c;
 	const double *inflight;
@@ -25,31 +26,48 @@ static double piece_time(const struct piece *x)
 	return k[ACT_F] + (k[ACT_I] + k[ACT_W] > k[ACT_B] ? k[ACT_I] + k[ACT_W] : k[ACT_B]);
 }
 
-static struct sums make_sums(struct arena *mem, const struct chain *c, int chunks)
+/* Iteration i, of a stage that has had so many. */
+static const struct piece *piece_at(const struct chain *c, int i, int had)
 {
-	struct sums x = { .n = c->n, .chunks = chunks, .c = c, .first = piece_time(&c->first), .last = piece_time(&c->last) };
+	return c->early && had < c->nearly ? &c->early[i] : &c->iteration[i];
+}
 
-	x.time = NEWN(mem, double, c->n + 1);
-	x.kept = NEWN(mem, double, c->n + 1);
-	x.fixed = NEWN(mem, double, c->n + 1);
-	for (int i = 0; i < c->n; i++) {
-		const struct piece none = { 0 }, *a = &c->iteration[i], *b = c->glue && i ? &c->glue[i] : &none;
+static struct sums make_sums(struct arena *mem, const struct chain *c, int chunks, int stages)
+{
+	struct sums x = { .n = c->n, .chunks = chunks, .stages = stages, .c = c, .first = piece_time(&c->first),
+			  .last = piece_time(&c->last) };
 
-		x.time[i + 1] = x.time[i] + piece_time(a) + piece_time(b);
-		x.kept[i + 1] = x.kept[i] + a->bytes + b->bytes;
-		x.fixed[i + 1] = x.fixed[i] + a->fixed + b->fixed;
+	for (int early = LATER; early <= EARLY; early++) {
+		double *time = x.time[early] = NEWN(mem, double, c->n + 1), *kept = x.kept[early] = NEWN(mem, double, c->n + 1);
+		double *fixed = x.fixed[early] = NEWN(mem, double, c->n + 1);
+
+		for (int i = 0; i < c->n; i++) {
+			const struct piece none = { 0 }, *a = piece_at(c, i, early ? 0 : c->nearly), *b = c->glue && i ? &c->glue[i] : &none;
+
+			time[i + 1] = time[i] + piece_time(a) + piece_time(b);
+			kept[i + 1] = kept[i] + a->bytes + b->bytes;
+			fixed[i + 1] = fixed[i] + a->fixed + b->fixed;
+		}
 	}
 	return x;
 }
 
+/* Of the iterations of chunk g, by their sums. */
+static double range_sum(const struct sums *x, double *const sum[2], int g, int from, int to)
+{
+	int last = g < x->stages ? from + x->c->nearly : from, until = last < to ? last : to; /* the early ones */
+
+	return sum[EARLY][until] - sum[EARLY][from] + sum[LATER][to] - sum[LATER][until];
+}
+
 static double range_time(const struct sums *x, int g, int from, int to)
 {
-	return x->time[to] - x->time[from] + (g == 0 ? x->first : 0) + (g == x->chunks - 1 ? x->last : 0);
+	return range_sum(x, x->time, g, from, to) + (g == 0 ? x->first : 0) + (g == x->chunks - 1 ? x->last : 0);
 }
 
 static bool range_fits(const struct sums *x, int g, int from, int to)
 {
-	double kept = x->kept[to] - x->kept[from], fixed = x->fixed[to] - x->fixed[from];
+	double kept = range_sum(x, x->kept, g, from, to), fixed = range_sum(x, x->fixed, g, from, to);
 
 	if (g == 0)
 		kept += x->c->first.bytes, fixed += x->c->first.fixed;
@@ -57,23 +75,6 @@ static bool range_fits(const struct sums *x, int g, int from, int to)
 		kept += x->c->last.bytes, fixed += x->c->last.fixed;
 	fixed += x->c->work ? x->c->work[g] : 0; /* of v = 1: a stage a chunk */
 	return x->bytes <= 0 || fixed + kept * (x->inflight ? x->inflight[g] : 1) <= x->bytes * (1 + tie);
-}
-
-/* As far as each chunk may go. False if the bound is too small, or one chunk does not fit. */
-static bool reach(const struct sums *x, double bound, int *end)
-{
-	int at = 0;
-
-	for (int g = 0; g < x->chunks; g++) {
-		if (range_time(x, g, at, at) > bound || !range_fits(x, g, at, at))
-			return false;
-		int from = at;
-
-		while (at < x->n && range_time(x, g, from, at + 1) <= bound && range_fits(x, g, from, at + 1))
-			at++;
-		end[g] = at;
-	}
-	return at == x->n;
 }
 
 static double longest(const struct sums *x, const int *end)
@@ -88,27 +89,8 @@ static double longest(const struct sums *x, const int *end)
 	return most;
 }
 
-static bool least_bound(struct arena *mem, const struct sums *x, double *bound)
-{
-	int *end = NEWN(mem, int, x->chunks);
-	double lo = 0, hi = x->time[x->n] + x->first + x->last;
-
-	hi *= 1 + tie;
-	if (!reach(x, hi, end))
-		return false;
-	*bound = longest(x, end);
-	for (int i = 0; i < HALVINGS && lo < *bound; i++) {
-		double mid = (lo + *bound) / 2;
-
-		if (reach(x, mid, end))
-			*bound = longest(x, end);
-		else
-			lo = mid;
-	}
-	return true;
-}
-
-/* best[g][i]: the least sum of squares of chunks g and on from iteration i, to[g][i] where g ends then. */
+/* best[g][i]: the least sum of squares of chunks g and on from iteration i, to[g][i] where g ends then. NULL: the bound is
+ * too small, or memory is. */
 static int *least_squares(struct arena *mem, const struct sums *x, double bound)
 {
 	int n = x->n, *end = NEWN(mem, int, x->chunks), *to = NEWN(mem, int, (int64_t)x->chunks * (n + 1));
@@ -139,14 +121,25 @@ static int *least_squares(struct arena *mem, const struct sums *x, double bound)
 	return end;
 }
 
-int *cut_even(struct arena *mem, const struct chain *c, int chunks, const double *inflight, double bytes)
+int *cut_even(struct arena *mem, const struct chain *c, int chunks, int stages, const double *inflight, double bytes)
 {
-	struct sums x = make_sums(mem, c, chunks);
-	double bound;
+	struct sums x = make_sums(mem, c, chunks, stages);
+	double lo = 0, all = (x.time[EARLY][x.n] + x.time[LATER][x.n] + x.first + x.last) * (1 + tie), hi = all / chunks;
+	int *best;
 
 	x.inflight = inflight;
 	x.bytes = bytes;
-	return least_bound(mem, &x, &bound) ? least_squares(mem, &x, bound) : NULL;
+	for (; !(best = least_squares(mem, &x, hi)) && hi < all; hi *= 2)
+		lo = hi;
+	for (int i = 0; best && i < HALVINGS && lo < (hi = longest(&x, best)) * (1 - tie); i++) {
+		int *end = least_squares(mem, &x, (lo + hi) / 2);
+
+		if (end)
+			best = end;
+		else
+			lo = (lo + hi) / 2;
+	}
+	return best ? least_squares(mem, &x, longest(&x, best)) : NULL;
 }
 
 /* Pours so many drops over n grounds, each where it is lowest then. */
@@ -188,13 +181,14 @@ static int *find_shares(struct arena *mem, const struct sums *x, const struct sc
 
 int *cut_level(struct arena *mem, const struct chain *c, const struct schedule *s)
 {
-	struct sums x = make_sums(mem, c, s->p * s->v);
-	double drop = x.n ? x.time[x.n] / x.n : 0, until = 0;
+	struct sums x = make_sums(mem, c, s->p * s->v, s->p);
+	const double *time = x.time[LATER];
+	double drop = x.n ? time[x.n] / x.n : 0, until = 0;
 	int *end = NEWN(mem, int, x.chunks), *share = find_shares(mem, &x, s, drop), at = 0;
 
 	for (int g = 0; g < x.chunks; g++) {
 		until += share[g] * drop;
-		while (at < x.n && x.time[at + 1] - until < until - x.time[at] - tie * until)
+		while (at < x.n && time[at + 1] - until < until - time[at] - tie * until)
 			at++;
 		end[g] = g == x.chunks - 1 ? x.n : at;
 	}
@@ -233,6 +227,7 @@ struct costs cut_costs(struct arena *mem, const struct chain *c, const struct sc
 	int chunks = s->p * s->v;
 	struct chunk_cost *chunk = NEWN(mem, struct chunk_cost, chunks);
 	struct stage_cost *stage = NEWN(mem, struct stage_cost, s->p);
+	int *had = NEWN(mem, int, s->p); /* iterations */
 
 	for (int d = 0; d < s->p; d++) {
 		if (like->stage)
@@ -240,12 +235,13 @@ struct costs cut_costs(struct arena *mem, const struct chain *c, const struct sc
 		stage[d].bytes += c->work ? c->work[d] : 0;
 	}
 	for (int g = 0; g < chunks; g++) {
-		double *fixed = &stage[schedule_stage(s, g)].bytes;
+		int d = schedule_stage(s, g);
+		double *fixed = &stage[d].bytes;
 
 		if (g == 0)
 			add_piece(&chunk[g], fixed, &c->first);
 		for (int i = g ? end[g - 1] : 0; i < end[g]; i++) {
-			add_piece(&chunk[g], fixed, &c->iteration[i]);
+			add_piece(&chunk[g], fixed, piece_at(c, i, had[d]++));
 			if (c->glue && i)
 				add_piece(&chunk[g], fixed, &c->glue[i]);
 		}
@@ -321,7 +317,7 @@ struct balance balance_chain(struct arena *mem, const struct chain *c, const str
 
 	for (int d = 0; d < s->p; d++)
 		inflight[d] = schedule_inflight(s, d);
-	even = s->v == 1 ? cut_even(mem, c, chunks, inflight, bytes) : cut_even(mem, c, chunks, NULL, 0);
+	even = s->v == 1 ? cut_even(mem, c, chunks, s->p, inflight, bytes) : cut_even(mem, c, chunks, s->p, NULL, 0);
 	if (!even)
 		return j.best;
 	judge_cut(&j, even, "even");

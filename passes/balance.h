@@ -13,6 +13,8 @@ struct piece { /* of the work: an iteration, or straight-line code */
 struct chain {
 	const struct piece *iteration;
 	int n;
+	const struct piece *early; /* n, or NULL: an iteration that is one of the first nearly of its stage, in all its chunks */
+	int nearly;
 	const struct piece *glue;  /* n, or NULL: straight-line code before iteration i > 0, that goes with it */
 	struct piece first, last;  /* before the first, after the last: of the first and the last chunk */
 	const double *work;        /* by stage, or NULL: bytes that it needs beside what its pieces hold */
@@ -23,8 +25,9 @@ struct chain {
 
 /* The least possible time of the longest of `chunks` chunks, among those that hold at most `bytes`
  * (0: any) with so many microbatches in flight (NULL: 1); of these cuts the one with the least sum
- * of squares; of these the one with the short chunks first. NULL: none fits. */
-int *cut_even(struct arena *mem, const struct chain *c, int chunks, const double *inflight, double bytes);
+ * of squares; of these the one with the short chunks first. NULL: none fits. Of several chunks a stage the first
+ * `stages` alone are taken to have early iterations. */
+int *cut_even(struct arena *mem, const struct chain *c, int chunks, int stages, const double *inflight, double bytes);
 /* Stages, each the sum of its chunks, filled to one level; then the chunks of each. */
 int *cut_level(struct arena *mem, const struct chain *c, const struct schedule *s);
 /* From the iterations of each chunk. NULL if they do not add up to the chain's. */

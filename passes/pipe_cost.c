@@ -284,16 +284,30 @@ struct step_costs step_costs_of(struct arena *mem, const struct module *m, struc
 
 /* -- the chain -- */
 
-static struct piece piece_of(struct timing *t, int place, double n)
+/* Seconds of one of n iterations. */
+static double part_of(struct timing *t, int section, int place, enum early early, double n)
 {
-	struct piece x = { .seconds = { [ACT_F] = sum(place_busy(t, FORWARD, place)) / n } };
+	return sum(walk_part(t, (struct part){ .section = section, .places = 1ll << place, .chunk = -1, .stage = -1, .early = early })) / n;
+}
 
-	set_backward(x.seconds, sum(place_busy(t, BACKWARD, place)) / n, sum(place_busy(t, SECTION_W, place)) / n);
+static struct piece piece_of(struct timing *t, int place, enum early early, double n)
+{
+	struct piece x = { .seconds = { [ACT_F] = part_of(t, FORWARD, place, early, n) } };
+
+	set_backward(x.seconds, part_of(t, BACKWARD, place, early, n), part_of(t, SECTION_W, place, early, n));
 	return x;
 }
 
+/* Is a region with rows along dim (NODIM: of glue) one of a piece? Early iterations have no rows that only the others keep. */
+static bool has_rows(const struct module *m, const struct region *g, dimid dim, enum early early)
+{
+	if (g->dim == dim || dim == NODIM)
+		return true;
+	return g->dim != NODIM && m->dims.at[g->dim].part == PART_KEPT && m->dims.at[g->dim].of == dim && early != ALL_EARLY;
+}
+
 /* What lies with a piece: its params, states and gradients, and what backward reads of one forward. */
-static void add_fixed(const struct module *m, const struct regions *r, int place, struct piece *x)
+static void add_bytes_of(const struct module *m, const struct regions *r, int place, enum early early, struct piece *x)
 {
 	dimid dim = place % 2 ? m->pipe.loops.at[place / 2] : (dimid)NODIM;
 
@@ -315,32 +329,49 @@ static void add_fixed(const struct module *m, const struct regions *r, int place
 
 			if (g && g->kind == RG_STEP && g->dim == dim && (dim != NODIM || (g->where >> place & 1)))
 				x->fixed += bytes;
-			if (g && g->place == place && (g->dim == dim || dim == NODIM))
+			if (g && g->place == place && has_rows(m, g, dim, early))
 				keep_bytes(g, bytes, &x->bytes, &x->freed, &x->cut);
 		}
 	x->freed = share(x->freed, x->bytes);
 }
 
+/* How many of the first iterations of a stage keep less than the others. */
+static int early_iterations(const struct module *m)
+{
+	int64_t n = 0;
+
+	for (uint32_t d = 0; d < m->dims.n; d++)
+		if (m->dims.at[d].part == PART_FIRST && m->dims.at[d].from > n)
+			n = m->dims.at[d].from;
+	return (int)n;
+}
+
+static struct piece make_piece(const struct regions *r, struct timing *t, int place, enum early early, int64_t n)
+{
+	struct piece x = piece_of(t, place, early, (double)n);
+
+	add_bytes_of(t->m, r, place, early, &x);
+	return x;
+}
+
 struct chain chain_of(struct arena *mem, const struct module *m, struct timing *t)
 {
 	int n = (int)m->pipe.loops.n, total = (int)m->pipe.end.at[m->pipe.end.n - 1], k = 0;
-	struct piece *iteration = NEWN(mem, struct piece, total), *glue = NEWN(mem, struct piece, total);
+	struct piece *iteration = NEWN(mem, struct piece, total), *early = NEWN(mem, struct piece, total);
+	struct piece *glue = NEWN(mem, struct piece, total);
 	struct regions *r = regions_of(mem, m);
-	struct piece first = piece_of(t, 0, 1), last = piece_of(t, 2 * n, 1);
 
 	for (int i = 0; i < n; i++) {
 		int64_t trips = dim_size(m, m->pipe.loops.at[i]);
-		struct piece one = piece_of(t, 2 * i + 1, (double)trips);
+		struct piece one = make_piece(r, t, 2 * i + 1, NONE_EARLY, trips), first = make_piece(r, t, 2 * i + 1, ALL_EARLY, trips);
 
-		add_fixed(m, r, 2 * i + 1, &one);
-		if (i && k < total) {
-			glue[k] = piece_of(t, 2 * i, 1);
-			add_fixed(m, r, 2 * i, &glue[k]);
-		}
-		for (int64_t j = 0; j < trips; j++)
+		if (i && k < total)
+			glue[k] = make_piece(r, t, 2 * i, AS_CUT, 1);
+		for (int64_t j = 0; j < trips; j++) {
+			early[k] = first;
 			iteration[k++] = one;
+		}
 	}
-	add_fixed(m, r, 0, &first);
-	add_fixed(m, r, 2 * n, &last);
-	return (struct chain){ .iteration = iteration, .n = total, .glue = glue, .first = first, .last = last };
+	return (struct chain){ .iteration = iteration, .n = total, .early = early, .nearly = early_iterations(m), .glue = glue,
+			       .first = make_piece(r, t, 0, AS_CUT, 1), .last = make_piece(r, t, 2 * n, AS_CUT, 1) };
 }

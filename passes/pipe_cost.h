@@ -18,7 +18,6 @@ struct timing; /* the seconds of each op, taken once; numbers ops (op.mark) */
 struct timing *timing_of(struct arena *mem, const struct module *m);     /* simple: passes choose by it */
 struct timing *timing_refined(struct arena *mem, const struct module *m); /* for reports */
 int64_t chunk_places(const struct module *m, int g); /* that the ops of a chunk have, as bits; without a pipeline 1 */
-struct busy place_busy(struct timing *t, int section, int place); /* all iterations of a repeat */
 
 struct step_costs {
 	struct schedule s;

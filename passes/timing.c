@@ -326,6 +326,11 @@ static void scale(struct walk *w, const struct walk *before, double share)
 		w->kind[k] = before->kind[k] + share * (w->kind[k] - before->kind[k]);
 }
 
+static double share_early(const struct walk *w, dimid first)
+{
+	return w->here.early == AS_CUT ? first_share(w->t->m, first, w->here.stage, w->here.chunk) : w->here.early == ALL_EARLY;
+}
+
 /* A loop that only some of the iterations around it run: its share of one. */
 static void walk_first(struct walk *w, const struct op *loop)
 {
@@ -336,7 +341,7 @@ static void walk_first(struct walk *w, const struct op *loop)
 	walk_loop(w, loop, (struct trips){ 0, 1 });
 	if (w->here.note)
 		return;
-	scale(w, &before, first_share(w->t->m, loop->at.dim, w->here.stage, w->here.chunk));
+	scale(w, &before, share_early(w, loop->at.dim));
 }
 
 static void walk_body(struct walk *w, const struct op *loop)
@@ -436,9 +441,4 @@ struct busy walk_part(struct timing *t, struct part part)
 	memcpy(b.kind, w.kind, sizeof b.kind);
 	memcpy(b.behind, w.behind, sizeof b.behind);
 	return b;
-}
-
-struct busy place_busy(struct timing *t, int section, int place)
-{
-	return walk_part(t, (struct part){ .section = section, .places = 1ll << place, .chunk = -1, .stage = -1 });
 }

@@ -17,6 +17,7 @@ struct part {
 	int section;
 	int64_t places;    /* ops of these places */
 	int chunk, stage;  /* whose iterations and rows; -1: all */
+	enum early { AS_CUT, NONE_EARLY, ALL_EARLY } early; /* iterations that run what the first of a stage run alone */
 	const struct op *first, *end; /* from first (NULL: the top) up to end (NULL: the end of the block) */
 	walk_note *note;   /* NULL: nobody is told, and of many iterations that are alike only some are walked */
 	void *to;

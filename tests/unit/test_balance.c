@@ -39,7 +39,8 @@ static bool weigh(const struct chain *c, const int *end, int chunks, const doubl
 
 		for (int i = g ? end[g - 1] : 0; i < end[g]; i++)
 			for (int k = 0; k < 2; k++) {
-				const struct piece *x = k == 0 ? &c->iteration[i] : c->glue && i ? &c->glue[i] : NULL;
+				bool early = i < (g ? end[g - 1] : 0) + c->nearly;
+				const struct piece *x = k == 0 ? early ? &c->early[i] : &c->iteration[i] : c->glue && i ? &c->glue[i] : NULL;
 
 				if (x)
 					t += piece_time(x), kept += x->bytes, fixed += x->fixed;
@@ -99,12 +100,16 @@ static void exact_against_brute_force(void **state)
 	for (int k = 0; k < 3000; k++) {
 		struct arena *mem = arena_new();
 		int n = uniform_int(&seed, 0, 9), chunks = uniform_int(&seed, 1, 5), *end;
-		struct piece *x = NEWN(mem, struct piece, n + 1), *glue = NEWN(mem, struct piece, n + 1);
-		struct chain c = { .iteration = x, .n = n, .glue = k % 3 == 0 ? glue : NULL };
+		struct piece *x = NEWN(mem, struct piece, n + 1), *glue = NEWN(mem, struct piece, n + 1), *early = NEWN(mem, struct piece, n + 1);
+		struct chain c = { .iteration = x, .n = n, .glue = k % 3 == 0 ? glue : NULL, .early = early,
+				   .nearly = k % 4 == 0 ? uniform_int(&seed, 1, 4) : 0 };
 		double inflight[5], bytes = k % 2 ? uniform(&seed, 2, 22) : 0, most, squares, m, q;
 
 		for (int i = 0; i < n; i++) {
-			x[i] = random_piece(&seed, 1, k % 5 == 0);
+			x[i] = early[i] = random_piece(&seed, 1, k % 5 == 0);
+			early[i].bytes *= uniform(&seed, .2, 1);
+			early[i].seconds[ACT_B] *= uniform(&seed, 1, 3);
+			early[i].seconds[ACT_I] = early[i].seconds[ACT_B] - early[i].seconds[ACT_W];
 			if (uniform_int(&seed, 0, 3) == 0)
 				glue[i] = random_piece(&seed, .5, false);
 		}
@@ -112,7 +117,7 @@ static void exact_against_brute_force(void **state)
 		c.last = random_piece(&seed, uniform(&seed, 0, 3), false);
 		for (int g = 0; g < chunks; g++)
 			inflight[g] = chunks - g;
-		end = cut_even(mem, &c, chunks, inflight, bytes);
+		end = cut_even(mem, &c, chunks, chunks, inflight, bytes);
 		if (brute(&c, chunks, inflight, bytes, &most, &squares)) {
 			assert_non_null(end);
 			assert_int_equal(end[chunks - 1], n);
@@ -135,10 +140,10 @@ static void known_cuts(void **state)
 	struct arena *mem = arena_new();
 	struct chain thirty = chain_of(mem, 30, 0, 0), llama = chain_of(mem, 126, .3, 2), head = chain_of(mem, 4, 0, 3), none = chain_of(mem, 0, 1, 1);
 
-	assert_counts(cut_even(mem, &thirty, 4, NULL, 0), 4, (int[]){ 7, 7, 8, 8 });
-	assert_counts(cut_even(mem, &llama, 16, NULL, 0), 16, (int[]){ 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 6 });
-	assert_counts(cut_even(mem, &head, 4, NULL, 0), 4, (int[]){ 1, 1, 2, 0 });
-	assert_counts(cut_even(mem, &none, 3, NULL, 0), 3, (int[]){ 0, 0, 0 });
+	assert_counts(cut_even(mem, &thirty, 4, 4, NULL, 0), 4, (int[]){ 7, 7, 8, 8 });
+	assert_counts(cut_even(mem, &llama, 16, 16, NULL, 0), 16, (int[]){ 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 6 });
+	assert_counts(cut_even(mem, &head, 4, 4, NULL, 0), 4, (int[]){ 1, 1, 2, 0 });
+	assert_counts(cut_even(mem, &none, 3, 3, NULL, 0), 3, (int[]){ 0, 0, 0 });
 	assert_null(cut_given(mem, &head, 2, (int[]){ 2, 1 }));
 	assert_null(cut_given(mem, &head, 2, (int[]){ 5, -1 }));
 	assert_null(cut_given(mem, &head, 2, (int[]){ 2, 3 }));
@@ -183,7 +188,7 @@ static void several_chunks(void **state)
 		int chunks = s.p * s.v;
 		struct balance b = balance_chain(mem, &c, &s, &like, 0);
 		double x[4] = { over_ideal(mem, &c, &s, equal_counts(mem, &c, chunks)),
-				over_ideal(mem, &c, &s, cut_even(mem, &c, chunks, NULL, 0)),
+				over_ideal(mem, &c, &s, cut_even(mem, &c, chunks, s.p, NULL, 0)),
 				over_ideal(mem, &c, &s, cut_level(mem, &c, &s)), over_ideal(mem, &c, &s, b.end) };
 
 		printf("%d layers p%d v%d: equal %.3f, even %.3f, level %.3f, %s %.3f (%d simulations):", want[k].n, s.p, s.v, x[0],
@@ -210,7 +215,7 @@ static void llama_405b(void **state)
 	double ms = (double)(clock() - start) * 1000 / CLOCKS_PER_SEC;
 
 	printf("126 layers on 16 x 8 chunks: %.2f ms\n", ms);
-	assert_true(ms < 250); /* some 2 ms; sanitizers and busy machines */
+	assert_true(ms < 600); /* some 15 ms; sanitizers and busy machines */
 	for (int g = 0; g < 128; g++)
 		assert_int_equal(b.end[g] - (g ? b.end[g - 1] : 0), g > 0 && g < 127);
 	assert_true(fabs(over_ideal(mem, &c, &s, b.end) - 1.234) < .0006);

@@ -160,11 +160,44 @@ static void test_warm(void **state)
 	arena_free(fast.mem);
 }
 
+/* Wherever it is cut, the pieces of the chain cost a chunk what its ops do: of a stage that has few iterations more are
+ * those that keep nothing. */
+static void costs_as_cut(const char *plan, int chunks, const int64_t *end)
+{
+	struct made x;
+	int cut[8];
+
+	make(&x, "tests/unit/early.pdsl", plan, NULL, NULL);
+	struct timing *t = timing_of(x.mem, x.m);
+	struct chain c = chain_of(x.mem, x.m, t);
+	struct schedule s = pipe_schedule(x.m);
+	struct costs like = { .receive = RECEIVE_BUFFERS };
+
+	assert_int_equal(chunks, pipe_chunks(x.m));
+	for (int g = 0; g < chunks; g++)
+		x.m->pipe.end.at[g] = cut[g] = (int)end[g];
+	struct costs sums = cut_costs(x.mem, &c, &s, cut, &like), own = step_costs_of(x.mem, x.m, t).c;
+	for (int g = 0; g < chunks; g++) {
+		assert_true(fabs(sums.chunk[g].seconds[ACT_F] - own.chunk[g].seconds[ACT_F]) < 1e-3 * own.chunk[g].seconds[ACT_F]);
+		assert_true(fabs(sums.chunk[g].seconds[ACT_B] - own.chunk[g].seconds[ACT_B]) < 1e-3 * own.chunk[g].seconds[ACT_B]);
+		assert_true(fabs(sums.chunk[g].bytes - own.chunk[g].bytes) <= c.iteration[0].bytes); /* early ones share a row */
+	}
+	arena_free(x.mem);
+}
+
+static void test_early(void **state)
+{
+	(void)state;
+	costs_as_cut(NULL, 4, (int64_t[]){ 2, 12, 15, 22 });
+	costs_as_cut(NULL, 4, (int64_t[]){ 6, 11, 17, 22 });
+	costs_as_cut("interleaved", 8, (int64_t[]){ 1, 5, 7, 10, 12, 15, 20, 22 });
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bound), cmocka_unit_test(test_sum), cmocka_unit_test(test_overlap),
-		cmocka_unit_test(test_flops), cmocka_unit_test(test_warm),
+		cmocka_unit_test(test_flops), cmocka_unit_test(test_warm), cmocka_unit_test(test_early),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
