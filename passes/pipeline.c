@@ -105,8 +105,8 @@ static int64_t held_of(struct module *m, const struct value *v)
 {
 	struct at *x = at_of(m, v);
 
-	if (!v->def || !in_microbatch(v->def) || HAS(v->def, where))
-		return -1; /* it comes to where it is read */
+	if (!v->def || (in_microbatch(v->def) && HAS(v->def, where)))
+		return -1; /* it comes to where it is read; of the prologue it is made there */
 	if (!x->held)
 		x->held = held_at(m, v->def);
 	return x->held;
