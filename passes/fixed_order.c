@@ -9,13 +9,17 @@
  *   gradient    of a param with several uses: what each contributes is summed over microbatches and ranks by
  *               itself, and added to the others two by two
  *
+ *   sum         of what iterations of a repeat add to it once a step, a penalty on params: each is one term, as above
+ *
  * What an op that is not linear reads is not pending: such ones (abs, max) stand where a sum must be whole.
  *
- * What iterations of a repeat contribute to one param that all of them read is still added up in loops, stage by
- * stage: that alone depends on the cut.
+ * What iterations of a repeat contribute to one param that all of them read is carried on from each to the next, over the
+ * cuts too (stages.c): one sum a microbatch, from the last iteration to the first.
  *
- * Runs within `optimizer`, form LOGICAL. */
+ * Runs within `optimizer`, and the last of the three within `microbatch`, form LOGICAL. */
 #include "passes/fixed_order.h"
+
+#include "passes/kinds.h"
 
 enum { MOST_TERMS = 64 };
 
@@ -50,10 +54,18 @@ static struct value *squares(struct builder *b, struct value *g)
 	return n ? b_reduce(b, OP_SUM, x, n, own) : x;
 }
 
-/* x, which has no dims, as term `no`: zeros beside it. */
+/* x as term `no`: zeros beside it. */
 static struct value *among(struct builder *b, struct value *x, dimid terms, struct value *no)
 {
-	return b_where(b, b_map2(b, OP_EQ, no, b_index(b, terms)), x, b_const(b, F32, 0));
+	return b_where(b, b_map2(b, OP_EQ, no, b_index(b, terms)), x, b_const(b, x->dt, 0));
+}
+
+static struct value *iteration(struct builder *b, dimid loop)
+{
+	struct op *op = op_new(b, OP_ITER, 0, NULL, 1);
+
+	SET(op, dim, loop);
+	return op_type(b, op, 0, INT, 0, NULL);
 }
 
 static dimid new_dim(struct module *m, int64_t size, struct span at)
@@ -115,9 +127,7 @@ static struct value *layer_terms(struct builder *b, const struct terms *t, dimid
 	struct builder before = *b;
 	before.before = loop;
 	struct value *sum = new_arg(&in, loop, zeros(&before, t->dim), 1, &t->dim);
-	struct op *iter = op_new(&in, OP_ITER, 0, NULL, 1);
-	SET(iter, dim, layers);
-	struct value *at = op_type(&in, iter, 0, INT, 0, NULL);
+	struct value *at = iteration(&in, layers);
 	for (uint32_t i = 0; i < t->n; i++) {
 		if (!has_dim(t->square[i], layers))
 			continue;
@@ -197,4 +207,66 @@ struct value *sum_of_uses(struct builder *b, struct value *g)
 	v->name = g->name;
 	g->name = NULL;
 	return v;
+}
+
+/* -- what iterations add up -- */
+
+static struct value *zeros_like(struct builder *b, const struct value *v)
+{
+	struct value *zero = b_const(b, v->dt, 0);
+
+	memcpy(zero->d, v->d, sizeof zero->d);
+	zero->nd = v->nd;
+	return zero;
+}
+
+/* What has been added up so far is not what the user calls so. */
+static void forget_names(const struct block *body, struct value *v)
+{
+	const struct op *op;
+
+	for (v->name = NULL; (op = added_in(body, v)); v->name = NULL)
+		v = op->out[0];
+}
+
+static void add_dim(struct value *v, dimid d)
+{
+	v->d[v->nd++] = d;
+}
+
+/* Carried value i becomes a row of what each iteration adds; it is added up behind the repeat. */
+static void carry_terms(struct module *m, struct op *loop, uint32_t i)
+{
+	struct block *body = loop->body;
+	struct value *init = loop->in[i], *row = loop->out[i], *arg = body->args.at[i];
+	struct builder in = { m, body, body->first, loop->phase, loop->span, NULL, 0 };
+	struct builder out = { m, loop->home, loop, loop->phase, loop->span, NULL, 0 };
+	dimid terms = new_dim(m, dim_size(m, loop->at.dim), loop->span);
+
+	forget_names(body, arg);
+	replace_uses(body, arg, zeros_like(&in, arg));
+	in.before = NULL;
+	add_dim(arg, terms);
+	struct value *term = among(&in, body->yields.at[i], terms, iteration(&in, loop->at.dim));
+	body->yields.at[i] = b_map2(&in, OP_ADD, arg, term);
+	loop->in[i] = zeros_like(&out, arg);
+	out.before = loop->next;
+	add_dim(row, terms);
+	struct value *all = whole(&out, row), *sum = b_map2(&out, OP_ADD, init, b_reduce(&out, OP_SUM, all, 1, &terms));
+	replace_uses(loop->home, row, sum);
+	all->def->in[0] = all->def->in[1] = row;
+	sum->name = row->name;
+	sum->span = row->span;
+	row->name = NULL;
+}
+
+void order_sums(struct module *m)
+{
+	for (struct op *op = m->top.first; op; op = op->next)
+		for (uint32_t i = 0; op->code == OP_REPEAT && op->phase == FORWARD && i < op->at.ncarry; i++) {
+			const struct value *v = op->out[i];
+
+			if (v->kind != K_INNER && v->kind != K_SUM && is_float(v->dt) && v->nd < MAX_DIMS && only_grows(op, i))
+				carry_terms(m, op, i);
+		}
 }

@@ -9,4 +9,7 @@ struct value *sum_of_squares(struct builder *b, struct value *const *g, uint32_t
 /* g, the gradient of a param, as the sum of what its uses contribute in a step, in b's phase, which is EPILOGUE. */
 struct value *sum_of_uses(struct builder *b, struct value *g);
 
+/* What the iterations of a repeat add up once a step, as a sum over terms. Wants kinds, and leaves new values without. */
+void order_sums(struct module *m);
+
 #endif

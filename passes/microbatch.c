@@ -16,6 +16,7 @@
 #include "passes/microbatch.h"
 
 #include "passes/early.h"
+#include "passes/fixed_order.h"
 #include "passes/kinds.h"
 #include "passes/late.h"
 
@@ -286,12 +287,22 @@ static bool check_buffers(const struct module *m, struct diag *d)
 	return true;
 }
 
+static bool know_kinds(struct module *m, struct diag *d)
+{
+	if (!set_kinds(m, d))
+		return false;
+	if (!m->deterministic)
+		return true;
+	order_sums(m);
+	return set_kinds(m, d);
+}
+
 bool pass_microbatch(struct module *m, struct diag *d)
 {
 	struct cut *c = NEW(m->mem, struct cut);
 
 	c->m = m;
-	if (!set_kinds(m, d) || !check_buffers(m, d) || (m->micro > 1 && !split_late(m, d)))
+	if (!know_kinds(m, d) || !check_buffers(m, d) || (m->micro > 1 && !split_late(m, d)))
 		return false;
 	if (m->micro > 1)
 		hoist_early(m);

@@ -193,8 +193,8 @@ static void back_loop(struct stages *s, struct op *op, int loop)
 	for (uint32_t i = 0; i < op->nout; i++) {
 		struct spot *x = spot_of(s, op->out[i]);
 
-		if (i < (uint64_t)op->at.ncarry && i < 63 && x->deferred && from_zero(op, i) &&
-		    only_grows(op, i)) /* then each stage may grow its own */
+		/* Each stage may grow its own, unless the sum is to be made in one order. */
+		if (i < (uint64_t)op->at.ncarry && i < 63 && x->deferred && from_zero(op, i) && only_grows(op, i) && !s->m->deterministic)
 			local |= 1ll << i;
 		else if (i < (uint64_t)op->at.ncarry)
 			x->deferred = false;

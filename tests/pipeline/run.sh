@@ -130,7 +130,7 @@ cases
 # -- what a repeat carries on: the models of this folder, on one stage more than they say and on fewer microbatches too --
 
 for model in tests/pipeline/*.pdsl; do
-	for how in '--set microbatches=3' '--set microbatches=1' '--set microbatches=2 --mesh pp=3'; do
+	for how in '--set microbatches=3' '--set microbatches=1' '--set microbatches=2 --mesh pp=3' '--add deterministic'; do
 		# shellcheck disable=SC2086
 		if expect "$model $how" 0 timeout 600 "$PTC" check "$model" $how && expect "$model $how" 0 "$PTC" verify "$model" $how; then
 			ok "$model $how"
@@ -201,14 +201,22 @@ for spec in '1f1b:pp = 2, dp = 1, tp = 1' 'interleaved, chunks = 2:pp = 2, dp = 
 done
 # -- bits: W does what B does, and with `deterministic` stages, their order and their cut make no difference --
 
-# bits ORDER MESH LINES STEPS: trains, params to $TMP/bits.st, losses and norms to $TMP/bits
+# bits ORDER MESH LINES STEPS [MODEL]: trains, params to $TMP/bits.st, losses and norms to $TMP/bits
 bits() {
+	model=${5:-gpt} data=tests/data/text.txt
+	case_of "$model"
+	write_case "$model" "$1" "$2" "$3" >"$TMP/case.pdsl"
+	size=$(echo "batch=8,$size,vocab=256,microbatches=4" | sed 's/vocab=16,//; s/dst=8/dst=6/')
+	[ "$model" != t5 ] || data=tokens=$data,given=$data,answer=$data
+	save_bits "$*" "$TMP/case.pdsl" --set "$size" --steps "$4" --data "$data"
+}
+
+save_bits() { # NAME MODEL OPTIONS OF run...
+	name=$1
+	shift
 	rm -f "$TMP/bits.st"
-	case_of gpt
-	write_case gpt "$1" "$2" "$3" >"$TMP/case.pdsl"
-	expect "$*" 0 timeout 600 "$PTC" run "$TMP/case.pdsl" --set "batch=8,$size,vocab=256,microbatches=4" --steps "$4" \
-		--json --data tests/data/text.txt --save "$TMP/bits.st" || return
-	losses >"$TMP/bits"
+	expect "$name" 0 timeout 600 "$PTC" run "$@" --json --save "$TMP/bits.st" || return
+	jq -c 'select(.step != null) | [.step, .loss, .grad_norm, .metrics]' "$TMP/out" >"$TMP/bits"
 }
 
 same_bits() { # NAME: the last two runs of bits
@@ -250,6 +258,36 @@ done <<TABLE
 2 interleaved, chunks = 2
 3 zb_v
 TABLE
+# Params that all iterations read, of one repeat or of two.
+for model in shared t5; do
+	want=
+	while read -r pp order; do
+		bits "$order" "pp = $pp, dp = 1, tp = 1" deterministic 5 $model || continue
+		[ -z "$want" ] || same_bits "deterministic: $model, $order, pp $pp"
+		want=1
+		keep_bits
+	done <<TABLE
+1 1f1b
+2 1f1b
+3 gpipe
+3 zb_h1
+2 interleaved, chunks = 2
+2 zb_v
+TABLE
+done
+# Sums that iterations add to once a step.
+i=0
+while [ $((i += 1)) -le 360 ]; do
+	printf "\\0\\0\\$(printf %o $((i * 37 % 251)))\\076" >&3
+	printf "\\$((i % 4))\\0" >&4
+done 3>"$TMP/x.bin" 4>"$TMP/y.bin"
+truncate -s 120 "$TMP/y.bin"
+for pp in 1 2 3; do
+	save_bits "deterministic: penalty, pp $pp" tests/pipeline/penalty.pdsl --add deterministic --mesh "pp=$pp" --steps 3 \
+		--data "x0=$TMP/x.bin,y=$TMP/y.bin" || continue
+	[ $pp = 1 ] || same_bits "deterministic: penalty, pp $pp"
+	keep_bits
+done
 want=
 for pp in 1 2; do
 	bits 1f1b "pp = $pp, dp = 2, tp = 2" "deterministic; optimizer -> dp" 3 || continue
