@@ -47,9 +47,12 @@ static bool carry_in_parts(struct stages *s, struct op *op)
 
 	for (uint32_t i = 0; i < op->at.ncarry; i++) {
 		if (i >= 63 || !only_grows(op, i)) {
-			diag_error(s->d, op->span, "what the iterations of '%s' make of each other once a step can't be cut into stages",
-				   s->m->dims.at[op->at.dim].name);
-			diag_note(s->d, op->span, "set microbatches = 1, or only add to what is carried on");
+			const char *name = op->out[i]->name;
+
+			diag_error(s->d, op->body->yields.at[i]->span, "'%s' can't be cut into stages: each iteration of '%s' makes it of "
+				   "what the one before made, once a step", name ? name : "?", s->m->dims.at[op->at.dim].name);
+			diag_note(s->d, op->span, "it follows from sums over the batch, which are there behind the last microbatch: set "
+				   "microbatches = 1, only add to it, or leave this repeat out of the pipeline");
 			return false;
 		}
 		if (!from_zero(op, i))

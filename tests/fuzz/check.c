@@ -370,7 +370,7 @@ static struct module *read_back(struct run *r, const char *text, size_t n, struc
  * few microbatches. */
 static bool no_pipeline(const char *log)
 {
-	return strstr(log, "the stages have") || strstr(log, "microbatches in flight") || strstr(log, "make of each other once a step") ||
+	return strstr(log, "the stages have") || strstr(log, "microbatches in flight") || strstr(log, "can't be cut into stages: each iteration") ||
 	       strstr(log, "read as a whole outside its repeat") || strstr(log, "nothing to cut");
 }
 
