@@ -44,7 +44,9 @@ static const struct value *origin(const struct value *v)
 
 		if (!v->def && v->home->owner && v->no < v->home->owner->at.ncarry)
 			from = v->home->owner->body->yields.at[v->no];
-		for (uint32_t i = 0; v->def && i < v->def->nin; i++)
+		if (v->def && v->def->code == OP_REPEAT)
+			from = v->def->body->yields.at[v->no];
+		for (uint32_t i = 0; v->def && v->def->code != OP_REPEAT && i < v->def->nin; i++)
 			if (v->def->in[i]->kind == K_SUM || v->def->in[i]->kind == K_FN)
 				from = v->def->in[i];
 		if (!from)
