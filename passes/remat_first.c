@@ -16,12 +16,19 @@ int64_t first_apart(const struct pair *p, int64_t n)
 	return kept == NODIM || p->m->dims.at[kept].from == n - p->shared ? n : 0;
 }
 
+/* All iterations want it in backward itself, and gather it there. */
+static bool is_gathered_param(const struct node *n)
+{
+	return n->v->kind == K_PARAM && n->v->def && opinfo[n->v->def->code].class == C_COMM;
+}
+
 void keep_rest(struct pair *p)
 {
 	for (uint32_t i = 0; i < p->nodes.n; i++) {
 		struct node *n = p->nodes.at[i];
 
-		if (n->keep || n->source || !n->read || !n->v->def || opinfo[n->v->def->code].class == C_LEAF || !can_stack(p, n->v))
+		if (n->keep || n->source || !n->read || !n->v->def || opinfo[n->v->def->code].class == C_LEAF || is_gathered_param(n) ||
+		    !can_stack(p, n->v))
 			continue;
 		n->keep = n->rest = true;
 	}
@@ -56,12 +63,9 @@ static struct value *given(struct first *x, struct value *outside)
 	return arg_of(x, outside);
 }
 
-/* A gathered param is wanted by all iterations, in backward itself. */
 static bool is_outside(const struct node *n)
 {
-	if (!n->v->def || n->source || (n->keep && !n->rest))
-		return true;
-	return n->v->kind == K_PARAM && opinfo[n->v->def->code].class == C_COMM;
+	return !n->v->def || n->source || (n->keep && !n->rest) || is_gathered_param(n);
 }
 
 static struct value *inner(struct first *x, struct value *v);
