@@ -3,8 +3,8 @@
  *
  * The ops that read or make the value, or another that has all its dims: logits, their exponentials, their
  * gradient. With them what lies between two of them, the maximum and the sum of a row. All of it must be done
- * for each position of the dim on its own, or be a sum along it that none of them reads. What is as large but
- * made of inputs alone, labels as ones and zeros, ties nothing together: who reads it makes its own. */
+ * for each position of the dim on its own, or be a sum along it that none of them reads. What is as large but an
+ * input, or made of inputs alone, labels as ones and zeros, ties nothing together: who reads it makes its own. */
 #include "passes/chunk.h"
 
 #include "passes/place.h"
@@ -60,11 +60,17 @@ bool chunk_again(const struct chunk_region *r, const struct value *x)
 	return again;
 }
 
+/* A large value that is there as a whole, or is made by each reader for itself, ties nothing together. */
+static bool is_apart(const struct chunk_region *r, const struct value *x)
+{
+	return (x->def && x->def->code == OP_READ) || chunk_again(r, x);
+}
+
 /* Is there a marked op at the other end of a large value of op? */
 static bool touches(const struct chunk_region *r, const struct op *op, const struct op *by)
 {
 	for (uint32_t i = 0; i < op->nin; i++) {
-		if (!as_large(op->in[i], r->v) || chunk_again(r, op->in[i]))
+		if (!as_large(op->in[i], r->v) || is_apart(r, op->in[i]))
 			continue;
 		if (op->in[i]->def == by)
 			return true;
