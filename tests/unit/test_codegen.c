@@ -274,11 +274,11 @@ static void test_scatter_in_order(void **state)
 	      "%5 = all_reduce %4 {axes=(dp)} : f32[v@tp, e]\nwrite %5 {buf=\"q\"}\n"
 	      "%6 = scatter_add %2, %0 {dims=(v)} : f32[b@dp, v, e]\nwrite %6 {buf=\"r\"}\n"
 	      "%7 = scatter_add %3, %1 {dims=(v)} : f32[v, e]\nwrite %7 {buf=\"f\"}\n", -1);
-	/* the order of the list, which sums exactly; backwards 1 is lost beside 1e8 */
+	/* the order of the list, which names row 0 by 1e8, -1e8 and 1 (0, 3, 6: as check fills inputs): backwards 1 is lost beside 1e8 */
 	check("mesh dp=2\ndim s=7\ndim v=401\ndim e=40\nbuffer @\"t\" input int[s] tokens=1\nbuffer @\"one\" param f32[s, e] init=ones\n"
 	      "buffer @\"f\" opt f32[v, e] init=zeros\nforward:\n"
 	      "%0 = read {buf=\"t\"} : int[s]\n%1 = read {buf=\"one\"} : f32[s, e]\n%2 = index {dim=s} : int[s]\n"
-	      "%3 = const {value=0} : int[]\n%4 = const {value=1} : int[]\n%5 = const {value=1e8} : f32[]\n%6 = const {value=-1e8} : f32[]\n"
+	      "%3 = const {value=0} : int[]\n%4 = const {value=3} : int[]\n%5 = const {value=1e8} : f32[]\n%6 = const {value=-1e8} : f32[]\n"
 	      "%7 = const {value=1} : f32[]\n%8 = eq %2, %3 : bool[s]\n%9 = eq %2, %4 : bool[s]\n%10 = where %9, %6, %7 : f32[s]\n"
 	      "%11 = where %8, %5, %10 : f32[s]\n%12 = mul %1, %11 : f32[s, e]\n"
 	      "%13 = scatter_add %12, %0 {dims=(v)} : f32[v, e]\nwrite %13 {buf=\"f\"}\n", -1);
