@@ -8,10 +8,10 @@
  *     #define FN(name, ret, args) ret(*name) args;
  *     struct driver { CU_FUNCTIONS(FN) };
  * Functions that the driver renamed are macros here as there (cuMemAlloc is cuMemAlloc_v2): use the name, never a string;
- * a name is made a string by a two-level macro, so that the version is part of it. */
+ * a name is made a string by a two-level macro, so that the version is part of it. None is newer than CUDA 12.0: of
+ * cuEventElapsedTime the first version is used, which every driver has (the second came with 12.8). */
 #ifndef PTC_CUDA_API_H
 #define PTC_CUDA_API_H
-#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,7 +33,6 @@
 #define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
 #define cuStreamDestroy cuStreamDestroy_v2
 #define cuEventDestroy cuEventDestroy_v2
-#define cuEventElapsedTime cuEventElapsedTime_v2
 #define cuStreamBeginCapture cuStreamBeginCapture_v2
 #define cuGraphInstantiate cuGraphInstantiateWithFlags
 
@@ -452,9 +451,7 @@ typedef struct {
 	X(ncclAvg, 4)
 
 #define NCCL_CONSTANTS(X) \
-	X(NCCL_UNIQUE_ID_BYTES, 128) \
-	X(NCCL_SPLIT_NOCOLOR, -1) \
-	X(NCCL_CONFIG_UNDEF_INT, INT_MIN)
+	X(NCCL_UNIQUE_ID_BYTES, 128)
 
 typedef enum { NCCL_RESULTS(API_ENUM) } ncclResult_t;
 typedef enum { NCCL_DATA_TYPES(API_ENUM) } ncclDataType_t;
@@ -466,30 +463,16 @@ typedef struct {
 } ncclUniqueId;
 typedef struct ncclComm *ncclComm_t;
 
-/* As of NCCL 2.14. The library reads as many bytes as `size` says; later versions only append. */
-typedef struct {
-	size_t size;
-	unsigned magic, version;
-	int blocking;                   /* 0: calls return ncclInProgress, state by ncclCommGetAsyncError */
-} ptc_nccl_config;
-
-#define NCCL_CONFIG_MAGIC 0xcafebeef
-#define NCCL_CONFIG_VERSION 21400
-
 #define NCCL_FUNCTIONS(X) \
 	X(ncclGetVersion, ncclResult_t, (int *version)) \
 	X(ncclGetErrorString, const char *, (ncclResult_t result)) \
 	X(ncclGetLastError, const char *, (ncclComm_t comm)) \
 	X(ncclGetUniqueId, ncclResult_t, (ncclUniqueId *id)) \
 	X(ncclCommInitRank, ncclResult_t, (ncclComm_t *comm, int n, ncclUniqueId id, int rank)) \
-	X(ncclCommInitRankConfig, ncclResult_t, (ncclComm_t *comm, int n, ncclUniqueId id, int rank, ptc_nccl_config *config)) \
-	X(ncclCommSplit, ncclResult_t, (ncclComm_t comm, int color, int key, ncclComm_t *sub, ptc_nccl_config *config)) \
-	X(ncclCommFinalize, ncclResult_t, (ncclComm_t comm)) \
 	X(ncclCommDestroy, ncclResult_t, (ncclComm_t comm)) \
 	X(ncclCommAbort, ncclResult_t, (ncclComm_t comm)) \
 	X(ncclCommGetAsyncError, ncclResult_t, (ncclComm_t comm, ncclResult_t *error)) \
 	X(ncclCommCount, ncclResult_t, (ncclComm_t comm, int *n)) \
-	X(ncclCommCuDevice, ncclResult_t, (ncclComm_t comm, int *dev)) \
 	X(ncclCommUserRank, ncclResult_t, (ncclComm_t comm, int *rank)) \
 	X(ncclAllReduce, ncclResult_t, \
 	  (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, CUstream s)) \

@@ -68,7 +68,7 @@ static bool open_end(struct channel *ch, int side)
 	for (int i = 0; i < events; i++)
 		if (!CU(g, cuEventCreate, &x->there[i], CU_EVENT_DISABLE_TIMING))
 			return false;
-	return communicator(g, name, 2, side, &x->group);
+	return communicator(g, name, 2, (const int64_t[]){ ch->at.from, ch->at.to }, side, &x->group);
 }
 
 /* All ranks open theirs in one order, so that nobody waits in a circle. */
@@ -83,16 +83,19 @@ bool channels_open(struct gpu *g)
 	return true;
 }
 
-void channels_abort(struct gpu *g)
+uint32_t channels_take(struct gpu *g, ncclComm_t *to)
 {
+	uint32_t n = 0;
+
 	for (uint32_t i = 0; i < g->channels.n; i++) {
 		struct channel *ch = g->channels.at[i];
 		struct end *x = &ch->end[ch->end[SENDER].g == g ? SENDER : RECEIVER];
 
 		if (x->group)
-			lib.ncclCommAbort(x->group);
+			to[n++] = x->group;
 		x->group = NULL;
 	}
+	return n;
 }
 
 void channels_close(struct gpu *g)

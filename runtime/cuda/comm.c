@@ -4,25 +4,110 @@
  * blocks are packed and unpacked on the same stream; all ranks of a group have blocks of one size, that of the caps. */
 #include <stdio.h>
 
+#include "ir/file.h"
 #include "runtime/collectives.h"
-#include "runtime/cuda/cuda.h"
+#include "runtime/cuda/apart.h"
 #include "runtime/cuda/meet.h"
+
+enum { ABORT_S = 2 };
 
 /* -- communicators -- */
 
-bool communicator(struct gpu *g, const char *name, int n, int me, ncclComm_t *to)
-{
-	struct meet *m = ((struct cuda *)g->r->rt->own)->meet;
+/* A communicator that is to be. */
+struct joining {
+	const char *name;
+	const int64_t *rank; /* its members; this rank is number `me` of n */
+	int n, me;
 	ncclUniqueId id;
-	char why[MEET_TEXT];
+	ncclComm_t comm;
+	ncclResult_t e;
+};
 
-	if (me == 0 && (!nccl_ok(g, NULL, lib.ncclGetUniqueId(&id), "ncclGetUniqueId") || !meet_put(m, name, &id, sizeof id, why)))
-		return false;
-	if (me && !meet_get(m, name, &id, sizeof id, why)) {
-		comm_fail(g->r->rt->comm, g->r->no, (struct span){ 0 }, "a group of ranks does not meet: %s", why);
-		return false;
+static void make_id(void *p)
+{
+	struct joining *j = p;
+
+	j->e = lib.ncclGetUniqueId(&j->id);
+}
+
+static void join(void *p)
+{
+	struct joining *j = p;
+
+	j->e = lib.ncclCommInitRank(&j->comm, j->n, j->id, j->me);
+}
+
+static struct meet *meet_of(const struct gpu *g)
+{
+	return ((struct cuda *)g->r->rt->own)->meet;
+}
+
+static double wait_of(const struct gpu *g)
+{
+	return ((struct cuda *)g->r->rt->own)->wait;
+}
+
+static const char *key_of(struct gpu *g, const struct joining *j, int member)
+{
+	return arena_printf(g->mem, "%s, rank %lld", j->name, (long long)j->rank[member]);
+}
+
+/* All have had their time. */
+static void say_missing(struct gpu *g, const struct joining *j)
+{
+	struct text who = { .mem = g->mem };
+
+	for (int i = 0; i < j->n; i++)
+		if (!meet_has(meet_of(g), key_of(g, j, i)))
+			text_put(&who, "%s%lld", who.n ? ", " : "", (long long)j->rank[i]);
+	if (gpu_others_ok(g))
+		comm_fail(g->r->rt->comm, g->r->no, (struct span){ 0 }, "NCCL has not connected %d ranks in %.0f s; %s%s", j->n, wait_of(g),
+			  who.n ? "these have not come: " : "all have come", who.n ? who.s : "");
+}
+
+/* A call of NCCL that may wait for others, for ever if one is lost. */
+static bool call_apart(struct gpu *g, void (*fn)(void *), struct joining *j, const char *what)
+{
+	double end = seconds_now() + wait_of(g);
+	struct apart *a = apart_begin(g, fn, j, sizeof *j);
+	bool ok = a != NULL;
+
+	while (ok && !apart_done(a, .05)) {
+		ok = gpu_others_ok(g) && !comm_failed(g->r->rt->comm);
+		if (ok && seconds_now() > end) {
+			say_missing(g, j);
+			ok = false;
+		}
 	}
-	return nccl_ok(g, NULL, lib.ncclCommInitRank(to, n, id, me), "ncclCommInitRank");
+	g->hung |= a && !apart_end(a, j);
+	return ok && nccl_ok(g, NULL, j->e, what);
+}
+
+/* The first of the ranks makes the id that the others need. */
+static bool share_id(struct gpu *g, struct joining *j)
+{
+	struct meet *m = meet_of(g);
+	char why[MEET_TEXT], broken[MEET_TEXT];
+
+	if (!j->me && !call_apart(g, make_id, j, "ncclGetUniqueId"))
+		return false;
+	if ((j->me || meet_put(m, j->name, &j->id, sizeof j->id, why)) && meet_put(m, key_of(g, j, j->me), "", 0, why) &&
+	    (!j->me || meet_get(m, j->name, &j->id, sizeof j->id, why)))
+		return true;
+	if (meet_ok(m, broken))
+		say_missing(g, j);
+	else
+		comm_fail(g->r->rt->comm, g->r->no, (struct span){ 0 }, "a group of ranks does not meet: %s", why);
+	return false;
+}
+
+bool communicator(struct gpu *g, const char *name, int n, const int64_t *rank, int me, ncclComm_t *to)
+{
+	struct joining j = { .name = name, .rank = rank, .n = n, .me = me };
+	bool ok = share_id(g, &j) && call_apart(g, join, &j, "ncclCommInitRank");
+
+	*to = j.comm;
+	return ok;
 }
 
 bool groups_open(struct gpu *g)
@@ -36,8 +121,13 @@ bool groups_open(struct gpu *g)
 
 		if (!r->group[s])
 			continue;
-		snprintf(name, sizeof name, "group %u of %lld", s, (long long)comm_rank(r->group[s], 0));
-		if (!communicator(g, name, comm_size(r->group[s]), r->place[s], &g->group[s]))
+		int64_t rank[MAX_GROUP];
+		int n = comm_size(r->group[s]);
+
+		for (int i = 0; i < n; i++)
+			rank[i] = comm_rank(r->group[s], i);
+		snprintf(name, sizeof name, "group %u of %lld", s, (long long)rank[0]);
+		if (!communicator(g, name, n, rank, r->place[s], &g->group[s]))
 			return false;
 	}
 	return true;
@@ -45,12 +135,40 @@ bool groups_open(struct gpu *g)
 
 void groups_close(struct gpu *g)
 {
-	bool broken = comm_failed(g->r->rt->comm);
-
 	for (uint32_t s = 0; g->group && s < g->r->rt->groups.n; s++) {
 		if (g->group[s])
-			broken ? lib.ncclCommAbort(g->group[s]) : lib.ncclCommDestroy(g->group[s]);
+			lib.ncclCommDestroy(g->group[s]);
 		g->group[s] = NULL;
+	}
+}
+
+static void abort_one(void *p)
+{
+	lib.ncclCommAbort(*(ncclComm_t *)p);
+}
+
+/* All at once: what one waits for before it ends, a step that has begun, may wait for another. */
+void comms_abort(struct gpu *g)
+{
+	uint32_t groups = g->group ? g->r->rt->groups.n : 0, n = 0;
+	ncclComm_t *all = NEWN(g->mem, ncclComm_t, groups + g->channels.n + 1);
+	struct apart **a = NEWN(g->mem, struct apart *, groups + g->channels.n + 1);
+	double end = seconds_now() + ABORT_S;
+
+	for (uint32_t i = 0; i < groups; i++) {
+		if (g->group[i])
+			all[n++] = g->group[i];
+		g->group[i] = NULL;
+	}
+	n += channels_take(g, all + n);
+	for (uint32_t i = 0; i < n; i++)
+		a[i] = apart_begin(g, abort_one, &all[i], sizeof all[i]);
+	for (uint32_t i = 0; i < n; i++) {
+		double left = end - seconds_now();
+
+		if (a[i])
+			apart_done(a[i], left > 0 ? left : 0);
+		g->hung |= !a[i] || !apart_end(a[i], &all[i]);
 	}
 }
 

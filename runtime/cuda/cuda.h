@@ -90,7 +90,7 @@ struct gpu {
 		CUdeviceptr p;
 		int64_t n, want; /* bytes: there; asked for so far */
 	} slot[MAX_SLOTS];
-	uint64_t places;      /* grows when something moves that a graph may know */
+	uint64_t places;      /* grows when something may move that a graph knows */
 	bool hung;            /* it has not ended a step that is given up: no call that may wait for it */
 	bool dry;             /* a step is read to see what it needs; nothing is put in order */
 	CUdeviceptr step;     /* struct ptc_step */
@@ -125,13 +125,15 @@ struct cuda {
 	struct image image;
 	int arch;             /* that the image is for */
 	struct meet *meet;
+	double wait;          /* s: that ranks wait for each other at most, to come */
 	bool well;            /* of several processes: this one's rank has ended without a failure */
 	int local;            /* the device of this process's rank, where it has one rank of several */
-	int ways;             /* tune.c: that are tried for a product; 1: the library's best is taken. 0: not read yet */
+	int graphs, tune;     /* PTC_CUDA_GRAPHS, PTC_CUDA_TUNE */
+	int ways;             /* tune.c: that are tried for a product; 1: the library's best is taken. 0: there is no lock yet */
 	pthread_mutex_t tuning;
 	struct choice_made *chosen;
 };
-bool tune_read(struct cuda *c, struct diag *d); /* PTC_CUDA_TUNE */
+bool tune_open(struct cuda *c, struct diag *d);
 void tune_close(struct cuda *c);
 
 /* false: said, with the op at hand. */
@@ -188,7 +190,9 @@ bool cuda_ring_end(struct key_ring *k);
 bool cuda_combine(struct key_ring *k, const struct attention *x, void *o, float *lse, int64_t no, int64_t nlse);
 
 /* -- comm.c, channel.c -- */
-bool communicator(struct gpu *g, const char *name, int n, int me, ncclComm_t *to); /* all n ranks call it; false: said */
+/* All n ranks call it; false: said. */
+bool communicator(struct gpu *g, const char *name, int n, const int64_t *rank, int me, ncclComm_t *to);
+void comms_abort(struct gpu *g); /* what others of them wait for will not come: they need not wait */
 bool cuda_comm(struct rank *r, const struct instr *i);
 bool cuda_wait(struct rank *r, const struct instr *i);
 CUevent done_event(struct gpu *g, const struct instr *i); /* for this iteration */
@@ -196,7 +200,7 @@ bool cuda_aside(struct rank *r, const struct instr *i, const struct nest *l, enu
 bool groups_open(struct gpu *g);
 void groups_close(struct gpu *g);
 bool channels_open(struct gpu *g);
-void channels_abort(struct gpu *g);
+uint32_t channels_take(struct gpu *g, ncclComm_t *to); /* their communicators, which are theirs no longer */
 void channels_close(struct gpu *g);
 struct channel *cuda_channel_open(struct runtime *rt, const struct channel_ends *e);
 void cuda_channel_close(struct channel *ch);
@@ -219,6 +223,7 @@ bool marks_end(struct gpu *g);   /* nothing but waiting comes */
 void cuda_step(struct rank *r, bool (*run)(struct rank *));
 bool cuda_input(struct rank *r, const struct instr *i, char *to);
 bool cuda_report(struct rank *r, const struct instr *i, const char *from);
-void replay_close(struct gpu *g);
+void replay_close(struct gpu *g); /* before the communicators whose calls it replays: NCCL would wait for that */
+bool gpu_others_ok(struct gpu *g); /* false, said: another process has failed or is lost */
 
 #endif

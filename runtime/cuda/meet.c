@@ -15,7 +15,7 @@
 #include "ir/file.h"
 #include "runtime/cuda/meet_wire.h"
 
-enum { NOT_YET_MS = 100 };
+enum { NOT_YET_MS = 100, GRACE = 10 /* s: rank 0 says who is missing */ };
 
 struct entry {
 	char key[MEET_KEY];
@@ -337,7 +337,7 @@ static bool join(struct meet *m, char *why)
 	return m->living || meet_say(why, "the thread that gives signs of life can't be made");
 }
 
-/* -- open and close -- */
+/* -- all ranks come, and go -- */
 
 /* Says which ranks have not come. */
 static bool missing(const struct meet *m, char *why)
@@ -397,25 +397,6 @@ static bool make_locks(struct meet *m)
 	if (ok)
 		pthread_cond_destroy(&m->changed);
 	return false;
-}
-
-struct meet *meet_open(const struct meet_place *p, char *why)
-{
-	struct meet *m = calloc(1, sizeof *m);
-
-	if (!m || !make_locks(m)) {
-		free(m);
-		meet_say(why, "no memory");
-		return NULL;
-	}
-	m->at = *p;
-	m->listener = m->fd = -1;
-	if (p->world < 2 || (p->rank ? join(m, why) && meet_get(m, "all are here", NULL, 0, why) : serve_all(m, why))) {
-		*why = 0; /* rank 0 may have been late */
-		return m;
-	}
-	meet_close(m);
-	return NULL;
 }
 
 /* Before the table goes, why it is broken is told to all who still ask, as they do with each sign of life, and to whom was refused. */
@@ -528,20 +509,25 @@ static bool fetch(struct meet *m, const char *key, void *x, size_t n, char *why,
 	return ok;
 }
 
-bool meet_get(struct meet *m, const char *key, void *x, size_t n, char *why)
+static bool late(const char *key, double seconds, char *why)
 {
-	double end = seconds_now() + m->at.timeout;
+	return meet_say(why, "time-out: '%s' has not come for %.0f s", key, seconds);
+}
+
+static bool get_within(struct meet *m, const char *key, void *x, size_t n, double seconds, char *why)
+{
+	double end = seconds_now() + seconds;
 
 	if (is_client(m)) {
 		bool there = false, ok = true;
 
 		while (ok && !there && seconds_now() < end)
 			ok = fetch(m, key, x, n, why, &there);
-		return ok && (there || meet_say(why, "time-out: '%s' has not come for %.0f s", key, m->at.timeout));
+		return ok && (there || late(key, seconds, why));
 	}
 	pthread_mutex_lock(&m->lock);
-	const struct entry *e = await(m, key, m->at.timeout);
-	bool ok = m->broken ? meet_say(why, "%s", m->why) : e || meet_say(why, "time-out: '%s' has not come for %.0f s", key, m->at.timeout);
+	const struct entry *e = await(m, key, seconds);
+	bool ok = m->broken ? meet_say(why, "%s", m->why) : e || late(key, seconds, why);
 
 	if (ok && e->n != n)
 		ok = meet_say(why, "'%s' has %zu bytes instead of %zu", key, e->n, n);
@@ -549,6 +535,24 @@ bool meet_get(struct meet *m, const char *key, void *x, size_t n, char *why)
 		memcpy(x, e->x, n);
 	pthread_mutex_unlock(&m->lock);
 	return ok;
+}
+
+bool meet_get(struct meet *m, const char *key, void *x, size_t n, char *why)
+{
+	return get_within(m, key, x, n, m->at.timeout, why);
+}
+
+bool meet_has(struct meet *m, const char *key)
+{
+	char why[MEET_TEXT];
+	bool there = false;
+
+	if (is_client(m))
+		return fetch(m, key, NULL, 0, why, &there) && there;
+	pthread_mutex_lock(&m->lock);
+	there = find(m, key) != NULL;
+	pthread_mutex_unlock(&m->lock);
+	return there;
 }
 
 bool meet_take(struct meet *m, const char *key, void *x, size_t n, char *why)
@@ -587,4 +591,23 @@ void meet_break(struct meet *m, const char *text)
 	pthread_mutex_lock(&m->lock);
 	break_table(m, text);
 	pthread_mutex_unlock(&m->lock);
+}
+
+struct meet *meet_open(const struct meet_place *p, char *why)
+{
+	struct meet *m = calloc(1, sizeof *m);
+
+	if (!m || !make_locks(m)) {
+		free(m);
+		meet_say(why, "no memory");
+		return NULL;
+	}
+	m->at = *p;
+	m->listener = m->fd = -1;
+	if (p->world < 2 || (p->rank ? join(m, why) && get_within(m, "all are here", NULL, 0, m->at.timeout + GRACE, why) : serve_all(m, why))) {
+		*why = 0; /* rank 0 may have been late */
+		return m;
+	}
+	meet_close(m);
+	return NULL;
 }

@@ -31,6 +31,7 @@ void meet_close(struct meet *m);                               /* goodbye */
 bool meet_put(struct meet *m, const char *key, const void *x, size_t n, char *why);
 /* Waits until it is there, and has n bytes. */
 bool meet_get(struct meet *m, const char *key, void *x, size_t n, char *why);
+bool meet_has(struct meet *m, const char *key);                /* is it there by now? Its value is of no bytes. */
 /* By the process of rank 0 alone: the same, and it is there no longer. */
 bool meet_take(struct meet *m, const char *key, void *x, size_t n, char *why);
 bool meet_ok(struct meet *m, char *why);                       /* false: the table is broken, and why */

@@ -2,7 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runtime/cuda/cuda.h"
+#include "runtime/cuda/env.h"
+#include "runtime/cuda/gemm.h"
 #include "runtime/cuda/meet.h"
 
 static const struct span nowhere;
@@ -80,7 +81,6 @@ static bool grow(struct gpu *g, int slot)
 	if (!CU(g, cuMemAlloc, &g->slot[slot].p, (size_t)n))
 		return false;
 	g->slot[slot].n = n;
-	g->places++;
 	return true;
 }
 
@@ -311,8 +311,11 @@ static void cuda_leave(struct rank *r)
 	if (g->hung || !gpu_enter(g))
 		return;
 	((struct cuda *)r->rt->own)->well = r->rt->here >= 0 && !comm_failed(r->rt->comm);
+	replay_close(g);
 	if (comm_failed(r->rt->comm))
-		channels_abort(g);
+		comms_abort(g);
+	if (g->hung)
+		return;
 	channels_close(g);
 	groups_close(g);
 }
@@ -350,8 +353,19 @@ static bool find_place(struct runtime *rt, struct cuda *c, struct diag *d)
 	p.plan = fnv1a(fnv1a(FNV_START, c->source, strlen(c->source)), (const char *)&rt->seed, sizeof rt->seed);
 	if (!enough_devices(rt, c, d))
 		return false;
+	c->wait = p.timeout;
 	c->meet = meet_open(&p, why);
 	return c->meet || diag_error(d, nowhere, "ranks do not meet: %s", why);
+}
+
+/* What the environment says; a launcher's variables are read later. */
+static bool read_settings(struct cuda *c, struct diag *d)
+{
+	char why[ENV_TEXT];
+
+	c->graphs = 1;
+	return (env_number("PTC_CUDA_GRAPHS", 0, 1, &c->graphs, why) && env_number("PTC_CUDA_TUNE", 0, MOST_WAYS, &c->tune, why)) ||
+	       diag_error(d, nowhere, "%s", why);
 }
 
 static bool cuda_load(struct runtime *rt, struct diag *d)
@@ -359,7 +373,7 @@ static bool cuda_load(struct runtime *rt, struct diag *d)
 	struct cuda *c = NEW(rt->mem, struct cuda);
 
 	rt->own = c;
-	if (!tune_read(c, d) || !libs_load(rt->nrank > 1, d))
+	if (!read_settings(c, d) || !tune_open(c, d) || !libs_load(rt->nrank > 1, d))
 		return false;
 	c->source = codegen_cuda(rt->mem, rt->m, &c->sig, &c->nsig, d);
 	if (!c->source)
@@ -377,14 +391,26 @@ static bool cuda_load(struct runtime *rt, struct diag *d)
 	return true;
 }
 
+/* Other processes, that this one ends before its time. */
+static void tell_others(struct runtime *rt, struct meet *m)
+{
+	struct span at;
+	char why[64];
+
+	snprintf(why, sizeof why, "rank %lld has left", (long long)rt->here);
+	meet_break(m, comm_failed(rt->comm) ? comm_error(rt->comm, &at) : why);
+}
+
 static void cuda_unload(struct runtime *rt)
 {
 	struct cuda *c = rt->own;
 
 	if (!c)
 		return;
-	if (c->well)
+	if (c->meet && c->well)
 		meet_end(c->meet);
+	else if (c->meet && rt->here >= 0)
+		tell_others(rt, c->meet);
 	meet_close(c->meet); /* libraries stay: others of this process may use them */
 	tune_close(c);
 }

@@ -3,7 +3,6 @@
  * The first step of a kind (training, or not) is read twice: for the room that it needs and the inputs that it reads, then
  * to be carried out. The second is captured in a graph while it is read, and from then on the graph is replayed. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "ir/file.h"
@@ -123,8 +122,7 @@ static bool transport_ok(struct gpu *g)
 	return true;
 }
 
-/* Other processes: false: one of them has failed or is lost. */
-static bool others_ok(struct gpu *g)
+bool gpu_others_ok(struct gpu *g)
 {
 	char why[MEET_TEXT];
 
@@ -153,7 +151,7 @@ static bool wait_for_device(struct gpu *g)
 		}
 		if (t - looked > .05) {
 			looked = t;
-			if (!transport_ok(g) || !others_ok(g) || !comm_watch(c, g->r->no, &w))
+			if (!transport_ok(g) || !gpu_others_ok(g) || !comm_watch(c, g->r->no, &w))
 				break;
 		}
 		if (t - start > 200e-6)
@@ -202,6 +200,7 @@ static bool foresee(struct gpu *g, bool (*run)(struct rank *))
 	g->pace = g->passed / MOST_MARKS + 1;
 	memcpy(r->sent, sent, n * sizeof *sent);
 	memset(r->turns, 0, sizeof r->turns);
+	g->places++; /* of all ranks, whether theirs have grown or not: NCCL wants all to capture a step, or none */
 	return ok && gpu_rooms(g);
 }
 
@@ -266,14 +265,6 @@ static bool capture(struct gpu *g, bool (*run)(struct rank *))
 	return ok && cu_ok(g, e, "cuStreamEndCapture") && CU(g, cuGraphInstantiate, &x->exec, x->graph, 0);
 }
 
-/* PTC_CUDA_GRAPHS=0: every step is read, for debuggers and profilers that want single launches. */
-static bool no_graphs(void)
-{
-	const char *s = getenv("PTC_CUDA_GRAPHS");
-
-	return s && streq(s, "0");
-}
-
 /* Within so many seconds. */
 static bool comes_to_rest(const struct gpu *g, double seconds)
 {
@@ -287,21 +278,16 @@ static bool comes_to_rest(const struct gpu *g, double seconds)
 	return true;
 }
 
-/* What others of its groups wait for will not come: they need not wait. */
 static void give_up(struct gpu *g)
 {
-	for (uint32_t i = 0; g->group && i < g->r->rt->groups.n; i++)
-		if (g->group[i]) {
-			lib.ncclCommAbort(g->group[i]);
-			g->group[i] = NULL;
-		}
-	channels_abort(g);
+	replay_close(g);
+	comms_abort(g);
 	if (g->r->rt->here >= 0) {
 		struct span at;
 
 		meet_break(meet_of(g), comm_error(g->r->rt->comm, &at));
 	}
-	g->hung = !comes_to_rest(g, 1);
+	g->hung |= !comes_to_rest(g, 1);
 }
 
 static bool begin_step(struct gpu *g)
@@ -324,7 +310,7 @@ static bool issue(struct gpu *g, bool (*run)(struct rank *))
 	}
 	if (!x->runs++ && !foresee(g, run))
 		return false;
-	if (x->runs == 1 || no_graphs())
+	if (x->runs == 1 || !((struct cuda *)g->r->rt->own)->graphs)
 		return put_in_order(g, run);
 	return capture(g, run) && CU(g, cuGraphLaunch, x->exec, g->compute);
 }

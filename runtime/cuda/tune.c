@@ -17,16 +17,9 @@ struct choice_made {
 	struct choice_made *next;
 };
 
-bool tune_read(struct cuda *c, struct diag *d)
+bool tune_open(struct cuda *c, struct diag *d)
 {
-	const char *s = getenv("PTC_CUDA_TUNE");
-	char *end = NULL;
-	long n = s && *s ? strtol(s, &end, 10) : 0;
-
-	if (end && (*end || n < 0 || n > MOST_WAYS))
-		return diag_error(d, (struct span){ 0 },
-				  "PTC_CUDA_TUNE=%s is no number from 0 to %d: how many ways to try for each product", s, MOST_WAYS);
-	c->ways = n > 1 ? (int)n : 1;
+	c->ways = c->tune > 1 ? c->tune : 1;
 	return pthread_mutex_init(&c->tuning, NULL) == 0 || diag_error(d, (struct span){ 0 }, "no lock can be made");
 }
 

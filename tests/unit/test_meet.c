@@ -323,10 +323,10 @@ static void places_come_from_the_launcher(void **state)
 	setenv("RANK", "8", 1);
 	setenv("MASTER_PORT", "29500", 1);
 	assert_false(meet_find(&p, why));
-	assert_string_equal(why, "RANK=8, and WORLD_SIZE=8");
+	assert_string_equal(why, "RANK=8 is no number from 0 to 7");
 	setenv("RANK", "7x", 1);
 	assert_false(meet_find(&p, why));
-	assert_string_equal(why, "RANK=7x is no number of 0 or more");
+	assert_string_equal(why, "RANK=7x is no number from 0 to 7");
 	setenv("RANK", "7", 1);
 	assert_false(meet_find(&p, why));
 	assert_string_equal(why, "MASTER_ADDR is not set");
