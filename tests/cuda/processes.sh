@@ -9,8 +9,8 @@
 } >"$TMP/4.pdsl"
 "$PTC" "$TMP/4.pdsl" --set vocab=256,layers=2,microbatches=2 -o "$TMP/4.plan" >"$TMP/out" 2>&1 || bad "compile 4.plan" "$TMP/out"
 
-# processes N STEPS: starts them, each with what torchrun tells it; their numbers are in $pids, that of rank 0 first. What they say
-# goes to files out.RANK and err.RANK.
+# processes N STEPS [LOST HOW]: starts them, each with what torchrun tells it, but for rank LOST, if HOW is absent; else that is lost
+# so, by SOFTGPU_LOSE. Their numbers are in $pids, that of rank 0 first. What they say goes to files out.RANK and err.RANK.
 turn=0
 processes() {
 	turn=$((turn + 1)) pids=
@@ -18,9 +18,11 @@ processes() {
 	mkdir "$SOFTGPU_PROCESSES"
 	rank=0
 	while [ $rank -lt "$1" ]; do
-		RANK=$rank LOCAL_RANK=$rank "$PTC" run "$TMP/$1.plan" --backend cuda --steps "$2" --data tests/data/text.txt --json \
+		how=
+		[ $rank != "${3:-none}" ] || how=$4
+		[ "$how" = absent ] || SOFTGPU_LOSE=$how RANK=$rank LOCAL_RANK=$rank "$PTC" run "$TMP/$1.plan" --backend cuda --steps "$2" --data tests/data/text.txt --json \
 			>"$TMP/out.$rank" 2>"$TMP/err.$rank" &
-		pids="$pids $!"
+		[ "$how" = absent ] || pids="$pids $!"
 		rank=$((rank + 1))
 	done
 	unset SOFTGPU_PROCESSES MASTER_ADDR MASTER_PORT WORLD_SIZE
@@ -77,6 +79,31 @@ else
 	} >"$TMP/why"
 	bad "who is killed is named" "$TMP/why"
 fi
+
+# lost NAME HOW RANK SECONDS STATUS SAYS: of four processes that rank is lost before there are communicators; all end in time, and all
+# others say so.
+lost() {
+	rm -f "$TMP"/err.[0-9]
+	processes 4 2 "$3" "$2"
+	if all_end "$4" "$5" && [ "$(grep -l "$6" "$TMP"/err.[0-9] | wc -l)" -ge 3 ]; then
+		ok "lost: $1"
+	else
+		{
+			echo "status$status"
+			tail "$TMP"/err.[0-9]
+		} >"$TMP/why"
+		bad "lost: $1" "$TMP/why"
+	fi
+}
+lost "before it gives NCCL's name" id:kill 2 10 " 3 3 137 3" "rank 2 has left"
+lost "rank 0, which others ask" id:kill 0 10 " 137 3 3 3" "rank 0 has left"
+lost "as NCCL connects ranks" init:kill 3 10 " 3 3 3 137" "rank 3 has left"
+lost "when NCCL has seen it" joined:kill 1 10 " 3 137 3 3" "rank 1 has left"
+export PTC_CUDA_WAIT=3
+lost "never started" absent 2 10 " 3 3 3" "3 of 4 ranks have come in 3 s; not: 2"
+lost "rank 0 never started" absent 0 10 " 3 3 3" "rank 0 can't be reached at port"
+lost "it stands still" id:hang 2 10 " 3 3 3 3" "has not connected\|have not come: .*2"
+unset PTC_CUDA_WAIT
 
 # A launch in the second step, from its graph, stands still for 90 s: named after 8 s of silence.
 stall='rank 1: stalled: [a-z_]* or what follows it, [0-9]* instructions, has not ended for [0-9]* s, and'

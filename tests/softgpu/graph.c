@@ -15,6 +15,7 @@ struct CUgraph_st {
 };
 struct capture {
 	int refs;                   /* streams and events that are in it */
+	int no;                     /* from 1 */
 	struct CUgraph_st *graph;   /* NULL: it has ended */
 	bool broken;
 	const struct host *by;
@@ -53,6 +54,7 @@ static void front_clear(struct front *a)
 static void graph_free(struct CUgraph_st *g)
 {
 	for (int i = 0; i < g->n; i++) {
+		nccl_in_graph(g->step[i].work, -1);
 		work_unref(g->step[i].work);
 		front_clear(&g->step[i].after);
 	}
@@ -67,6 +69,7 @@ static void graph_push(struct CUgraph_st *g, struct step s)
 		g->step = must(realloc(g->step, (size_t)g->cap * sizeof *g->step));
 	}
 	g->step[g->n++] = s;
+	nccl_in_graph(s.work, 1);
 }
 
 /* ---- capture ---- */
@@ -74,6 +77,11 @@ static void graph_push(struct CUgraph_st *g, struct step s)
 bool capturing(const struct CUstream_st *s)
 {
 	return s && s->capture;
+}
+
+int capture_no(const struct CUstream_st *s)
+{
+	return capturing(s) ? s->capture->no : 0;
 }
 
 static void capture_unref(struct capture *c)
@@ -176,7 +184,9 @@ CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
 		return api_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	if (capturing(s) || (unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
 		return api_leave(capturing(s) ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE);
+	static int number;
 	struct capture *c = must(calloc(1, sizeof *c));
+	c->no = ++number;
 	c->graph = must(calloc(1, sizeof *c->graph));
 	c->refs = 1;
 	c->by = self_host;

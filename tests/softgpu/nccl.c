@@ -45,6 +45,8 @@ static struct meeting *meet(struct clique *c, int number, int from, int to)
 
 bool nccl_matches(const struct nccl_op *a, const struct nccl_op *b)
 {
+	if (a->capture != b->capture)
+		return false;
 	if (nccl_is_transfer(a))
 		return a->count * nccl_size(a->type) == b->count * nccl_size(b->type);
 	bool reduces = a->kind == ALL_REDUCE || a->kind == REDUCE_SCATTER || a->kind == REDUCE;
@@ -230,10 +232,29 @@ void nccl_abort(struct ncclComm *c)
 
 /* ---- groups ---- */
 
-static void work_drop(struct work *w)
+static void work_drop(struct work *p)
 {
-	free(((struct nccl_work *)w)->op);
-	comm_unref(((struct nccl_work *)w)->comm);
+	struct nccl_work *w = (struct nccl_work *)p;
+	free(w->op);
+	comm_unref(w->comm);
+}
+
+void nccl_in_graph(struct work *w, int by)
+{
+	if (w && w->run == nccl_run)
+		((struct nccl_work *)w)->comm->in_graphs += by;
+}
+
+/* That they come from a graph, and from which capture, is a property of calls that all ranks must share. */
+static void note_capture(struct nccl_work *w, int capture)
+{
+	struct ncclComm *c = w->comm;
+	if (!capture)
+		return;
+	c->captures += c->last_capture != capture;
+	c->last_capture = capture;
+	for (int i = 0; i < w->n; i++)
+		w->op[i].capture = c->captures;
 }
 
 static ncclResult_t add_work(const struct group *g, int first)
@@ -251,6 +272,7 @@ static ncclResult_t add_work(const struct group *g, int first)
 			w->op[w->n++] = g->entry[i].op;
 	int dev = self_host->dev;
 	self_host->dev = e->comm->dev;
+	note_capture(w, capture_no(stream_of(e->stream)));
 	const char *what = w->n == 1 ? text("nccl %s", nccl_describe(&w->op[0])) : text("nccl group of %d operations", w->n);
 	CUresult r = stream_add(e->stream, text("%s by rank %d of communicator %d", what, e->comm->rank, e->comm->clique->serial), &w->work);
 	self_host->dev = dev;
@@ -346,37 +368,37 @@ static ncclResult_t call(struct ncclComm *comm, CUstream stream, struct nccl_op 
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, CUstream s)
 {
-	return call(comm, s, (struct nccl_op){ALL_REDUCE, send, recv, count, type, op, 0});
+	return call(comm, s, (struct nccl_op){ALL_REDUCE, send, recv, count, type, op, 0, 0});
 }
 
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t recvcount, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
 			       CUstream s)
 {
-	return call(comm, s, (struct nccl_op){REDUCE_SCATTER, send, recv, recvcount, type, op, 0});
+	return call(comm, s, (struct nccl_op){REDUCE_SCATTER, send, recv, recvcount, type, op, 0, 0});
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t sendcount, ncclDataType_t type, ncclComm_t comm, CUstream s)
 {
-	return call(comm, s, (struct nccl_op){ALL_GATHER, send, recv, sendcount, type, 0, 0});
+	return call(comm, s, (struct nccl_op){ALL_GATHER, send, recv, sendcount, type, 0, 0, 0});
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm, CUstream s)
 {
-	return call(comm, s, (struct nccl_op){BROADCAST, send, recv, count, type, 0, root});
+	return call(comm, s, (struct nccl_op){BROADCAST, send, recv, count, type, 0, root, 0});
 }
 
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
 			CUstream s)
 {
-	return call(comm, s, (struct nccl_op){REDUCE, send, recv, count, type, op, root});
+	return call(comm, s, (struct nccl_op){REDUCE, send, recv, count, type, op, root, 0});
 }
 
 ncclResult_t ncclSend(const void *buf, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, CUstream s)
 {
-	return call(comm, s, (struct nccl_op){SEND, buf, NULL, count, type, 0, peer});
+	return call(comm, s, (struct nccl_op){SEND, buf, NULL, count, type, 0, peer, 0});
 }
 
 ncclResult_t ncclRecv(void *buf, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, CUstream s)
 {
-	return call(comm, s, (struct nccl_op){RECV, NULL, buf, count, type, 0, peer});
+	return call(comm, s, (struct nccl_op){RECV, NULL, buf, count, type, 0, peer, 0});
 }

@@ -12,6 +12,7 @@ struct nccl_op {
 	ncclDataType_t type;
 	ncclRedOp_t red;
 	int root;                   /* or peer */
+	int capture;                /* called from a graph, of the so-manieth capture of the communicator; 0: directly */
 };
 /* What one rank does on one stream between the start and the end of a group. */
 struct nccl_work {
@@ -41,13 +42,14 @@ struct clique {
 	struct meeting *meetings;   /* not over, oldest first */
 	int *transfers;             /* entered so far, by from * n + to; sends, then receives */
 	ncclResult_t error;
-	struct split *splits;
 	struct remote *remote;      /* ranks are processes; NULL: threads of this one */
 	struct clique *next;
 };
 struct ncclComm {
 	struct clique *clique;
-	int rank, dev, collectives, splits;
+	int rank, dev, collectives;
+	int captures, last_capture; /* so many so far; the number of the last */
+	int in_graphs;              /* works that graphs of the program hold */
 	bool aborted;
 	int refs;                   /* the program's, and one for each work */
 };

@@ -1,16 +1,10 @@
 /* nccl_comm.c - NCCL: communicators. Ranks are threads of this process or, with $SOFTGPU_PROCESSES, processes (nccl_remote.c). */
 #include "tests/softgpu/nccl.h"
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-struct split {
-	int number, arrived;
-	bool built;
-	int *color, *key;
-	struct ncclComm **made;
-	struct split *next;
-};
 struct clique *cliques;
 static const char *last_error = "";
 
@@ -54,6 +48,18 @@ const char *ncclGetLastError(ncclComm_t comm)
 	return last_error;
 }
 
+/* With the lock: the process ends here, or the thread does not go on. */
+static void may_be_lost(const char *where)
+{
+	if (!cfg.lose || strncmp(cfg.lose, where, strlen(where)) || cfg.lose[strlen(where)] != ':')
+		return;
+	if (strstr(cfg.lose, ":kill"))
+		kill(getpid(), SIGKILL);
+	leave();
+	for (;;)
+		pause();
+}
+
 struct id {
 	char tag[16];
 	int pid, serial;
@@ -66,6 +72,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 		return ncclInvalidArgument;
 	if (!enter())
 		return ncclInvalidUsage;
+	may_be_lost("id");
 	struct id x = {"software NCCL", getpid(), ++serial};
 	memset(id, 0, sizeof *id);
 	memcpy(id, &x, sizeof x);
@@ -153,7 +160,7 @@ static ncclResult_t clique_of(const ncclUniqueId *id, const struct id *x, int n,
 	return c->error;
 }
 
-static ncclResult_t join(ncclComm_t *comm, int n, ncclUniqueId id, int rank, bool wait)
+static ncclResult_t join(ncclComm_t *comm, int n, ncclUniqueId id, int rank)
 {
 	struct id x;
 	memcpy(&x, &id, sizeof x);
@@ -166,9 +173,8 @@ static ncclResult_t join(ncclComm_t *comm, int n, ncclUniqueId id, int rank, boo
 	if (r)
 		return r;
 	*comm = member_make(c, rank, self_host->dev);
+	may_be_lost("joined");
 	struct group *g = self_host->group_depth ? self_host->group : NULL;
-	if (!wait)
-		return g ? ncclSuccess : ncclInProgress;
 	if (!g)
 		return nccl_init_wait(*comm);
 	g->init = must(realloc(g->init, (size_t)(g->ninit + 1) * sizeof(struct ncclComm *)));
@@ -176,89 +182,14 @@ static ncclResult_t join(ncclComm_t *comm, int n, ncclUniqueId id, int rank, boo
 	return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank, ptc_nccl_config *config)
-{
-	if (api_enter())
-		return ncclUnhandledCudaError;
-	ncclResult_t r = config && config->magic != NCCL_CONFIG_MAGIC ? nccl_fail(ncclInvalidArgument, "the configuration has no magic") :
-		join(comm, n, id, rank, !config || config->blocking != 0);
-	leave();
-	return r;
-}
-
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n, ncclUniqueId id, int rank)
 {
-	return ncclCommInitRankConfig(comm, n, id, rank, NULL);
-}
-
-/* ---- splitting ---- */
-
-static bool is_built(void *p)
-{
-	return ((const struct split *)p)->built;
-}
-
-/* New cliques: one a colour, ranks by key, then by old rank. */
-static void split_build(struct clique *c, struct split *s)
-{
-	for (int i = 0; i < c->n; i++) {
-		if (s->color[i] == NCCL_SPLIT_NOCOLOR || s->made[i])
-			continue;
-		int n = 0;
-		for (int k = i; k < c->n; k++)
-			n += s->color[k] == s->color[i];
-		struct clique *sub = clique_make(n);
-		for (int k = i; k < c->n; k++) {
-			if (s->color[k] != s->color[i])
-				continue;
-			int rank = 0;
-			for (int o = 0; o < c->n; o++)
-				rank += s->color[o] == s->color[i] && (s->key[o] < s->key[k] || (s->key[o] == s->key[k] && o < k));
-			s->made[k] = member_make(sub, rank, c->member[k]->dev);
-		}
-	}
-	s->built = true;
-}
-
-static struct split *split_of(struct ncclComm *comm)
-{
-	struct clique *c = comm->clique;
-	struct split **at = &c->splits;
-	while (*at && (*at)->number != comm->splits)
-		at = &(*at)->next;
-	if (!*at) {
-		struct split *s = *at = must(calloc(1, sizeof *s));
-		s->number = comm->splits;
-		s->color = must(calloc((size_t)c->n, sizeof(int)));
-		s->key = must(calloc((size_t)c->n, sizeof(int)));
-		s->made = must(calloc((size_t)c->n, sizeof(struct ncclComm *)));
-	}
-	comm->splits++;
-	return *at;
-}
-
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *sub, ptc_nccl_config *config)
-{
-	(void)config;
 	if (api_enter())
 		return ncclUnhandledCudaError;
-	if (!comm || !sub || (color < 0 && color != NCCL_SPLIT_NOCOLOR) || self_host->group_depth) {
-		leave();
-		return nccl_fail(ncclInvalidArgument, "ncclCommSplit: colour %d", color);
-	}
-	if (comm->clique->remote) {
-		leave();
-		return nccl_fail(ncclInvalidUsage, "ncclCommSplit: not of ranks that are processes");
-	}
-	struct split *s = split_of(comm);
-	s->color[comm->rank] = color;
-	s->key[comm->rank] = key;
-	if (++s->arrived == comm->clique->n)
-		split_build(comm->clique, s);
-	bool good = host_wait(is_built, s, text("ncclCommSplit, rank %d of %d", comm->rank, comm->clique->n), true);
-	*sub = good ? s->made[comm->rank] : NULL;
+	may_be_lost("init");
+	ncclResult_t r = join(comm, n, id, rank);
 	leave();
-	return good ? ncclSuccess : ncclSystemError;
+	return r;
 }
 
 /* ---- the end ---- */
@@ -267,17 +198,6 @@ static bool not_busy(void *p)
 {
 	const struct ncclComm *c = p;
 	return !nccl_busy(c) || devices[c->dev].error;
-}
-
-ncclResult_t ncclCommFinalize(ncclComm_t comm)
-{
-	if (!comm)
-		return ncclInvalidArgument;
-	if (!enter())
-		return ncclInvalidUsage;
-	bool good = host_wait(not_busy, comm, text("ncclCommFinalize, rank %d", comm->rank), false);
-	leave();
-	return good && !devices[comm->dev].error ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 void comm_unref(struct ncclComm *m)
@@ -294,14 +214,6 @@ void comm_unref(struct ncclComm *m)
 			*at = c->next;
 			break;
 		}
-	while (c->splits) {
-		struct split *s = c->splits;
-		c->splits = s->next;
-		free(s->color);
-		free(s->key);
-		free(s->made);
-		free(s);
-	}
 	nccl_forget(c);
 	remote_close(c->remote);
 	free(c->member);
@@ -309,15 +221,26 @@ void comm_unref(struct ncclComm *m)
 	free(c);
 }
 
+/* NCCL 2.26 and later wait then, for ever if it is the caller that holds the graph. */
+static void graphs_are_gone(const struct ncclComm *c)
+{
+	if (c->in_graphs)
+		report("deadlock", "the end of communicator %d, rank %d: it waits until graphs that captured its calls are destroyed",
+		       c->clique->serial, c->rank);
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-	ncclResult_t r = ncclCommFinalize(comm);
-	if (r == ncclInvalidArgument || !enter())
-		return r;
+	if (!comm)
+		return ncclInvalidArgument;
+	if (!enter())
+		return ncclInvalidUsage;
+	bool good = host_wait(not_busy, comm, text("ncclCommDestroy, rank %d", comm->rank), false) && !devices[comm->dev].error;
 	nccl_abort(comm);
+	graphs_are_gone(comm);
 	comm_unref(comm);
 	leave();
-	return r;
+	return good ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
@@ -327,6 +250,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 	if (!enter())
 		return ncclInvalidUsage;
 	nccl_abort(comm);
+	graphs_are_gone(comm);
 	comm_unref(comm);
 	leave();
 	return ncclSuccess;
@@ -338,10 +262,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 		return ncclInvalidArgument;
 	if (!enter_poll())
 		return ncclInvalidUsage;
-	bool there = host_poll(all_joined, comm);
+	host_poll(all_joined, comm);
 	self_host->polling = true;
-	*error = devices[comm->dev].error ? ncclUnhandledCudaError : comm->clique->error ? comm->clique->error :
-		there ? ncclSuccess : ncclInProgress;
+	*error = devices[comm->dev].error ? ncclUnhandledCudaError : comm->clique->error;
 	leave();
 	return ncclSuccess;
 }
@@ -357,11 +280,6 @@ static ncclResult_t tell(const struct ncclComm *comm, int *to, const int *what)
 ncclResult_t ncclCommCount(ncclComm_t comm, int *n)
 {
 	return tell(comm, n, comm ? &comm->clique->n : NULL);
-}
-
-ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *dev)
-{
-	return tell(comm, dev, comm ? &comm->dev : NULL);
 }
 
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank)

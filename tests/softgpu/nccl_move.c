@@ -30,8 +30,10 @@ const char *nccl_describe(const struct nccl_op *op)
 	if (op->kind == ALL_REDUCE || op->kind == REDUCE_SCATTER || op->kind == REDUCE)
 		s = text("%s, %s", s, (unsigned)op->red <= ncclAvg ? reds[op->red] + 4 : "?");
 	if (op->kind == SEND || op->kind == RECV)
-		return text("%s %s rank %d", s, op->kind == SEND ? "to" : "from", op->root);
-	return op->kind == BROADCAST || op->kind == REDUCE ? text("%s, root %d", s, op->root) : s;
+		s = text("%s %s rank %d", s, op->kind == SEND ? "to" : "from", op->root);
+	if (op->kind == BROADCAST || op->kind == REDUCE)
+		s = text("%s, root %d", s, op->root);
+	return op->capture ? text("%s, in a graph, its capture %d", s, op->capture) : s;
 }
 
 static float from_bf16(uint16_t x)

@@ -48,6 +48,17 @@ static void ways(void)
 	}
 }
 
+static void lose(void)
+{
+	static const char *const names[] = {"id:kill", "id:hang", "init:kill", "init:hang", "joined:kill", "joined:hang"};
+	const char *s = getenv("SOFTGPU_LOSE");
+	for (size_t i = 0; s && *s && i < sizeof names / sizeof *names; i++)
+		if (!strcmp(s, names[i]))
+			cfg.lose = names[i];
+	if (s && *s && !cfg.lose)
+		bad_setting("SOFTGPU_LOSE", s, "id, init or joined, and :kill or :hang");
+}
+
 void config_read(void)
 {
 	static bool done;
@@ -70,6 +81,7 @@ void config_read(void)
 	char end;
 	if (s && *s && (sscanf(s, "%d:%d:%lf%c", &cfg.stall.dev, &cfg.stall.launch, &cfg.stall.seconds, &end) != 3 || cfg.stall.launch < 1))
 		bad_setting("SOFTGPU_STALL", s, "gpu:launch:seconds");
+	lose();
 	s = getenv("SOFTGPU_ORDER");
 	const char *const names[] = {"fifo", "lifo", "random"};
 	for (int i = 0; s && *s && i < 3; i++)

@@ -6,6 +6,7 @@
  * order of choice, until some wait is over. All state is under one lock, held from an API call's start to its end. */
 #ifndef SOFTGPU_H
 #define SOFTGPU_H
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@ struct config {
 	double way_ms[8];
 	bool verbose;               /* $SOFTGPU_VERBOSE: prints each node that runs */
 	const char *processes;      /* $SOFTGPU_PROCESSES: a folder in which ranks that are processes meet; NULL: ranks are threads */
+	const char *lose;           /* $SOFTGPU_LOSE, id, init or joined, :kill or :hang: where NCCL loses this process; NULL */
 	struct stall {              /* $SOFTGPU_STALL, gpu:launch:seconds: that launch of that GPU, from 1, does not end for so long */
 		int dev, launch;        /* launch 0: none */
 		double seconds;
@@ -217,6 +219,8 @@ CUresult capture_record(CUevent e, struct CUstream_st *s);
 CUresult capture_wait(struct CUstream_st *s, CUevent e);
 void capture_forget(CUevent e);                             /* e is recorded in none any more */
 bool capturing(const struct CUstream_st *s);
+int capture_no(const struct CUstream_st *s);                /* 0: none */
+void nccl_in_graph(struct work *w, int by);                 /* so many graphs more have it, if it is NCCL's */
 CUresult capture_forbids(const char *what);                 /* a call that no thread may make while it captures */
 CUresult capture_broken(struct CUstream_st *s, CUresult error);
 struct node *stream_node(struct CUstream_st *s, const char *what, struct work *w);  /* after its last, not yet entered */

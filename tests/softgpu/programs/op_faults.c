@@ -459,6 +459,54 @@ static void collective_wait(int rank)
 	end(rank);
 }
 
+static void capture_reduce(ncclComm_t c, void *p, CUstream s, CUgraphExec *e)
+{
+	CUgraph g;
+	CU(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	api.ncclAllReduce(p, p, 64, ncclFloat32, ncclSum, c, s);        /* refused where another rank has been caught */
+	CU(cuStreamEndCapture(s, &g));
+	CU(cuGraphInstantiate(e, g, 0));
+	CU(cuGraphDestroy(g));
+}
+
+/* The communicator's end waits for that of the graph. */
+static void graph_outlives(int rank)
+{
+	SETUP;
+	CUgraphExec e;
+	capture_reduce(a, p, s, &e);
+	CU(cuGraphLaunch(e, s));
+	CU(cuStreamSynchronize(s));
+	if (!bad)
+		CU(cuGraphExecDestroy(e));
+	DO(ncclCommDestroy(a));
+	if (bad)
+		CU(cuGraphExecDestroy(e));
+}
+
+/* One rank calls what the others replay; one has captured it again. */
+static void one_replays_not(int rank)
+{
+	SETUP;
+	CUgraphExec e;
+	capture_reduce(a, p, s, &e);
+	if (odd)
+		api.ncclAllReduce(p, p, 64, ncclFloat32, ncclSum, a, s);
+	else
+		CU(cuGraphLaunch(e, s));
+	end(rank);
+}
+
+static void one_captures_again(int rank)
+{
+	SETUP;
+	CUgraphExec e;
+	for (int i = 0; i <= odd; i++)
+		capture_reduce(a, p, s, &e);
+	CU(cuGraphLaunch(e, s));
+	end(rank);
+}
+
 static const struct scenario {
 	const char *name, *kind;
 	bool unchecked;             /* found without checked mode too */
@@ -491,6 +539,9 @@ static const struct scenario {
 	{"type", "mismatched collective", true, NULL, type},
 	{"order", "mismatched collective", true, NULL, order},
 	{"root", "mismatched collective", true, NULL, root},
+	{"replay", "mismatched collective", true, NULL, one_replays_not},
+	{"capture-again", "mismatched collective", true, NULL, one_captures_again},
+	{"graph-outlives", "deadlock", true, NULL, graph_outlives},
 	{"transfer-size", "mismatched collective", true, NULL, transfer_size},
 	{"missing", "deadlock", true, NULL, missing},
 	{"missing-polled", "deadlock", true, NULL, missing_polled},
