@@ -498,8 +498,8 @@ int cmd_check(struct session *s)
 
 	if (!plan || !bare || (!twin && !o->eval_only))
 		return WRONG;
-	printf("%s: %lld ranks (%s), %lld microbatch%s, against one rank\nbound: %s\n", o->file,
-	       (long long)module_ranks(plan), mesh_text(s->mem, plan), (long long)plan->micro,
+	printf("%s: %lld rank%s (%s), %lld microbatch%s, against one rank\nbound: %s\n", o->file, (long long)module_ranks(plan),
+	       module_ranks(plan) == 1 ? "" : "s", mesh_text(s->mem, plan), (long long)plan->micro,
 	       plan->micro == 1 ? "" : "es", check_bound_text(plan->precision));
 	fflush(stdout);
 	bool same = on != cpu || check_sides(s, "evaluator", side_eval(s, plan, seed), side_eval(s, bare, seed), 1);

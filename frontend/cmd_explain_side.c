@@ -25,7 +25,7 @@ static const char *cell(struct sides *t, const struct side *r, int i)
 
 	if (i && streq(r->text[0], r->text[i]))
 		return "=";
-	if (!i || isnan(a) || isnan(b) || a <= 0 || fabs(more) < 0.0005)
+	if (!i || isnan(a) || isnan(b) || a <= 0 || fabs(more) < 0.0005 || more >= 999) /* so much the texts tell, in less room */
 		return r->text[i];
 	if (fabs(more) < 1)
 		return arena_printf(t->s->mem, "%s %+.3g%%", r->text[i], round(1000 * more) / 10);

@@ -177,7 +177,7 @@ struct step_time step_time_of(struct arena *mem, const struct module *m, const s
 	x.step = x.run.seconds * jitter(ranks);
 	x.waits = x.step - x.run.seconds;
 	x.compute = b->compute + b->kind[T_HOST]; /* waiting for launches is no communication */
-	x.exposed = b->exposed - b->kind[T_HOST];
+	x.exposed = fmax(b->exposed - b->kind[T_HOST], 0); /* of two sums in other orders: the difference may be a hair below 0 */
 	x.copies = b->kind[T_COPIES];
 	x.bubble = x.run.bubble;
 	if (x.step > 0) {

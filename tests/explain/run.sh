@@ -131,6 +131,11 @@ expect "side by side" 0 "$PTC" explain $gpt --plan ,gpipe,interleaved,whole --se
 	if awk 'length($0) > 100 { exit 1 } /^a step / { same = NF; step = 1 } / *pp / { eq = / = / } END { exit !step }' "$TMP/out" &&
 		[ "$(head -1 "$TMP/out" | tr -s ' ')" = " plan gpipe interleaved whole" ] && grep -q '^microbatches .* = .* = ' "$TMP/out" &&
 		grep -qE '^memory a rank .*[+-][0-9.]+%' "$TMP/out"; then ok "side by side"; else bad "side by side" "$TMP/out"; fi
+# Models far apart: ratios from 0 to 10^6, none of them cut short, and no time below nothing.
+for far in "--plan ,one examples/gpt-mini.pdsl" "examples/mlp.pdsl examples/gpt2.pdsl"; do
+	expect "far apart: $far" 0 "$PTC" explain $far &&
+		if grep -qE ' -[0-9.]+ [um]?s|x-|x[0-9.]+e' "$TMP/out"; then bad "far apart: $far" "$TMP/out"; else ok "far apart: $far"; fi
+done
 "$PTC" $gpt --set $large -o "$TMP/a.plan" 2>/dev/null
 if expect "seven plans" 0 "$PTC" explain --json "$TMP/a.plan" $gpt examples/gpt2.pdsl examples/mlp.pdsl examples/bert.pdsl examples/vit.pdsl examples/t5.pdsl; then
 	if jq -e '(.plans | length) == 7 and all(.plans[]; .memory.peak > 0) and .plans[3].plan == "examples/mlp.pdsl"' "$TMP/out" >/dev/null; then
