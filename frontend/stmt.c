@@ -273,6 +273,14 @@ void lower_param(struct ctx *c, const struct node *n)
 
 /* -- def -- */
 
+/* The body sees no computed value of the file, so an argument may be called like one. */
+static bool may_be_formal(struct ctx *c, const struct node *f)
+{
+	const struct sym *s = find(c, f->name);
+
+	return (s && s->kind == S_VALUE && s->val.kind != V_NUMBER) || may_declare(c, f->name, f->name_at);
+}
+
 void lower_def(struct ctx *c, const struct node *n)
 {
 	bool good = may_declare(c, n->name, n->name_at);
@@ -283,7 +291,7 @@ void lower_def(struct ctx *c, const struct node *n)
 		good = false;
 	}
 	for (const struct node *f = n->list; f; f = f->next) {
-		good &= may_declare(c, f->name, f->name_at);
+		good &= may_be_formal(c, f);
 		for (const struct node *g = n->list; g != f; g = g->next)
 			if (streq(f->name, g->name)) {
 				fail(c, f->name_at, "'%s' is already an argument of '%s'", f->name, n->name);
