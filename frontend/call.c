@@ -139,7 +139,7 @@ static dimid dim_argument(struct call *k, const struct node *n, int place)
 
 	if (s && s->val.kind == V_DIM)
 		return s->val.d;
-	if (s && s->val.kind == V_BAD && s->kind == S_FORMAL)
+	if (s && s->val.kind == V_BAD && (s->kind == S_FORMAL || s->kind == S_DIM))
 		return NODIM;
 	if (n->kind == N_NAME && !s)
 		return find_dim_name(c, n->name, n->at);

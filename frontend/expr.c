@@ -292,6 +292,8 @@ struct val eval(struct ctx *c, const struct node *n, const struct want *w)
 		return eval_subscript(c, n);
 	case N_BAD:
 		return call_bad();
+	case N_WORD:
+		return fail(c, n->at, "'%s' is no value", n->name);
 	default:
 		return fail(c, n->at, "this is no value");
 	}

@@ -95,6 +95,7 @@ struct ctx {
 	const struct node *call;   /* the innermost call */
 	VEC(struct span) reported; /* where errors were: one mistake, one message */
 	VEC(struct sym *) params, dead;
+	bool refused_params;       /* some are not among params, though the file declares them */
 	VEC(struct setting) sets;
 	VEC(const struct node *) plans, hardware;
 	VEC(const char *) keys, metrics;
@@ -244,7 +245,7 @@ void lower_arrow(struct ctx *c, const struct node *n, const struct node *plan);
 void find_pipeline_axis(struct ctx *c, const struct node *n);
 /* -- stages.c: of a plan whose arrows have been looked at -- */
 const struct node *setting_value(const struct node *line); /* the value of `name = value`, or the first word; NULL: none */
-void read_pipeline(struct ctx *c, const struct node *plan);
+void read_pipeline(struct ctx *c, const struct node *line); /* the line that holds, or NULL */
 const struct node *plan_option(const struct node *line, const char *name); /* name = value after the word; NULL: none */
 /* -- recompute.c -- */
 void read_software(struct ctx *c, const struct node *line); /* software.c */

@@ -91,6 +91,8 @@ static void input_type(struct ctx *c, const struct node *type, struct sym *s)
 			fail(c, type->at, "write token(n), with the number of tokens");
 		else if (eval_size(c, type->a, &b->tokens) && b->tokens < 1)
 			fail(c, type->a->at, "there must be at least one token");
+		if (b->tokens < 1)
+			b->tokens = 1; /* refused, it is still an input of tokens */
 		s->rows = type->a && type->a->kind == N_NAME ? type->a->name : NULL;
 	} else if (streq(type->name, "float")) {
 		b->dt = F32;
@@ -120,7 +122,9 @@ static void input_rule(struct ctx *c, const struct node *rule, struct buffer *b)
 		no_name(c, of->name, of->at);
 		return;
 	}
-	if (s->kind != S_INPUT || !s->buf || !s->buf->tokens || s->buf->next_of) {
+	if (s->kind == S_INPUT && !s->buf)
+		return; /* it was refused */
+	if (s->kind != S_INPUT || !s->buf->tokens || s->buf->next_of) {
 		fail(c, of->at, "next needs an input of tokens; '%s' is none", of->name);
 		return;
 	}
@@ -260,8 +264,10 @@ void lower_param(struct ctx *c, const struct node *n)
 		struct sym *s = declare(c, c->scope, state ? S_STATE : S_PARAM, t->name, t->name_at);
 		s->path = path_of(c, t->name);
 		if (nd < 0 || !good || !fits(c, nd, d, t->at) ||
-		    !path_is_new(c, s->path, t, state ? "state" : "param"))
+		    !path_is_new(c, s->path, t, state ? "state" : "param")) {
+			c->refused_params |= !state;
 			continue;
+		}
 		s->buf = module_buffer(c->m, state ? B_STATE : B_PARAM, s->path, F32, nd, d);
 		s->buf->init = init;
 		s->buf->init_arg = x;
