@@ -169,6 +169,7 @@ arg:
 
 value:
   expr
+| WORD { $$ = NAMED(N_WORD, @1, $1, @1); }
 | STRING { $$ = NAMED(N_STRING, @1, $1, @1); }
 | '[' vlist ']' { $$ = NODE(N_LIST, @$); $$->list = $2.first; $$ = node_close(ps, $$); }
 ;

@@ -265,6 +265,12 @@ static bool overridden(struct ctx *c, const char *name)
 	return is_setting(name) && find_setting(c, name);
 }
 
+static struct node line_of_setting(const struct setting *s)
+{
+	return (struct node){ .kind = N_SETTING, .name = s->name, .at = s->value->at, .name_at = s->value->at,
+			      .a = (struct node *)s->value };
+}
+
 static void override_settings(struct ctx *c)
 {
 	for (uint32_t i = 0; i < c->sets.n; i++) {
@@ -272,11 +278,19 @@ static void override_settings(struct ctx *c)
 
 		if (s->used || !is_setting(s->name))
 			continue;
-		struct node line = { .kind = N_SETTING, .name = s->name, .at = s->value->at,
-				     .name_at = s->value->at, .a = (struct node *)s->value };
+		struct node line = line_of_setting(s);
 		s->used = true;
 		run_setting(c, &line);
 	}
+}
+
+/* The line that holds of those for one setting, or the one before: the last. */
+static const struct node *last_line(const struct node *line, const char *name, const struct node *before)
+{
+	for (; line; line = line->next)
+		if (line->kind == N_SETTING && streq(line->name, name))
+			before = line;
+	return before;
 }
 
 /* -- which plan -- */
@@ -362,8 +376,9 @@ void lower_plan(struct ctx *c)
 	for (const struct node *line = more; line; line = line->next)
 		if (line->kind == N_ARROW)
 			find_pipeline_axis(c, line);
-	if (plan)
-		read_pipeline(c, plan);
+	const struct setting *set = find_setting(c, "pipeline");
+	struct node order = set ? line_of_setting(set) : (struct node){ 0 };
+	read_pipeline(c, set ? &order : last_line(more, "pipeline", last_line(plan ? plan->body : NULL, "pipeline", NULL)));
 	lower_lines(c, plan ? plan->body : NULL, mesh);
 	lower_lines(c, more, mesh);
 	override_settings(c);

@@ -2,14 +2,6 @@
  * repeats fit. */
 #include "frontend/lower.h"
 
-static const struct node *find_line(const struct node *plan, const char *name)
-{
-	for (const struct node *line = plan->body; line; line = line->next)
-		if (line->kind == N_SETTING && streq(line->name, name))
-			return line;
-	return NULL;
-}
-
 const struct node *plan_option(const struct node *line, const char *name)
 {
 	for (const struct node *a = line ? line->list : NULL; a; a = a->next)
@@ -92,9 +84,9 @@ static void read_order(struct ctx *c, const struct node *line)
 		p->chunks = several ? 2 : 1;
 }
 
-void read_pipeline(struct ctx *c, const struct node *plan)
+void read_pipeline(struct ctx *c, const struct node *line)
 {
-	const struct node *line = find_line(plan, "pipeline"), *list;
+	const struct node *list;
 
 	if (!c->pipeline || c->m->mesh.at[c->pipeline_axis].size == 1) {
 		c->m->pipe.user = -1; /* on an axis of 1 (--mesh) nothing is cut */

@@ -40,6 +40,11 @@ says "check wants a model" 1 "is no model" "$PTC" check tests/data/text.txt
 says "an unknown axis" 1 "axis" "$PTC" $mini --mesh zz=2 -o "$TMP/plan"
 says "an unknown plan" 1 "plan" "$PTC" $mini --plan zz -o "$TMP/plan"
 says "an unknown dim" 1 "zz" "$PTC" $mini --set zz=2 -o "$TMP/plan"
+for order in gpipe 1f1b interleaved zb_h1 zb_v; do
+	pipe="explain tests/explain/gpt.pdsl --plan $([ $order = gpipe ] && echo interleaved || echo gpipe) --mesh pp=2"
+	says "--set pipeline=$order" 0 "pipeline    $order, 2 stages" "$PTC" $pipe --set pipeline=$order,microbatches=4
+	says "--add pipeline $order" 0 "pipeline    $order, 2 stages" "$PTC" $pipe --set microbatches=4 --add "pipeline $order"
+done
 says "an unknown pass" 1 "zz" "$PTC" show $mini --after zz
 says "no data" 1 "--data" "$PTC" run $gpt --steps 1
 says "dump after a pass" 0 "%0 = " "$PTC" $mini --dump-after partition -o "$TMP/plan"
