@@ -180,7 +180,7 @@ static void check_line(struct ctx *c, const struct line *l, const struct node **
 			}
 		readers[i] = l->map;
 	}
-	if (any || c->refused_params)
+	if (any || c->broken)
 		return;
 	fail(c, l->map->at, l->map->a->kind == N_STRING ? "no param matches \"%s\"" :
 	     "there is no param '%s'", l->map->a->name);

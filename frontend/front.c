@@ -65,6 +65,7 @@ static const char *module_name(struct arena *mem, const char *path)
 static void check_model(struct ctx *c, const struct node *items)
 {
 	lower_statements(c, items);
+	c->broken = c->diag->errors > 0;
 	for (uint32_t i = 0; i < c->minimize.n && !c->full; i++)
 		lower_minimize(c, c->minimize.at[i], i);
 	check_checkpoints(c);

@@ -95,7 +95,7 @@ struct ctx {
 	const struct node *call;   /* the innermost call */
 	VEC(struct span) reported; /* where errors were: one mistake, one message */
 	VEC(struct sym *) params, dead;
-	bool refused_params;       /* some are not among params, though the file declares them */
+	bool broken;               /* statements were refused, and perhaps params with them */
 	VEC(struct setting) sets;
 	VEC(const struct node *) plans, hardware;
 	VEC(const char *) keys, metrics;

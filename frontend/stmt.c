@@ -264,10 +264,8 @@ void lower_param(struct ctx *c, const struct node *n)
 		struct sym *s = declare(c, c->scope, state ? S_STATE : S_PARAM, t->name, t->name_at);
 		s->path = path_of(c, t->name);
 		if (nd < 0 || !good || !fits(c, nd, d, t->at) ||
-		    !path_is_new(c, s->path, t, state ? "state" : "param")) {
-			c->refused_params |= !state;
+		    !path_is_new(c, s->path, t, state ? "state" : "param"))
 			continue;
-		}
 		s->buf = module_buffer(c->m, state ? B_STATE : B_PARAM, s->path, F32, nd, d);
 		s->buf->init = init;
 		s->buf->init_arg = x;

@@ -69,9 +69,10 @@ static int take(struct tensors *t, const struct seen *s, int i, int size, int64_
 	return size / fits;
 }
 
-/* The axis is larger than all the dims that could take it: said once an arrow. */
-static void warn_replicated(struct tensors *t, const struct seen *s, const struct arrow *a, int axis)
+/* The axis is larger than all the dims that could take it, times what is left of it: said once an arrow. */
+static void warn_replicated(struct tensors *t, const struct seen *s, const struct arrow *a, int axis, int left)
 {
+	int whole = t->c->m->mesh.at[axis].size;
 	const struct module *m = t->c->m;
 	struct text dims = { .mem = t->c->mem }, sizes = { .mem = t->c->mem };
 	int64_t product = 1;
@@ -87,11 +88,16 @@ static void warn_replicated(struct tensors *t, const struct seen *s, const struc
 			if (size > 1)
 				text_put(&sizes, "%s%lld", sizes.n ? " or " : "", (long long)(product *= size));
 		}
-	caution(t->c, a->at, "'%s' = %d shards no dim of %s: %s", m->mesh.at[axis].name,
-		m->mesh.at[axis].size, s->path, dims.s);
-	if (sizes.n)
-		hint(t->c, "it is replicated over %s; %s = %s fits", m->mesh.at[axis].name,
-		     m->mesh.at[axis].name, sizes.s);
+	const char *name = m->mesh.at[axis].name;
+	if (left == whole)
+		caution(t->c, a->at, "'%s' = %d shards no dim of %s: %s", name, whole, s->path, dims.s);
+	else
+		caution(t->c, a->at, "'%s' = %d cuts %s in %d parts only, which %d ranks each hold: %s", name, whole, s->path, whole / left,
+			left, dims.s);
+	if (sizes.n && left == whole)
+		hint(t->c, "it is replicated over %s; %s = %s fits", name, name, sizes.s);
+	else if (sizes.n)
+		hint(t->c, "they all do the same work; %s = %s fits", name, sizes.s);
 }
 
 /* used: by axis, the arrow that has taken it from this tensor. An arrow with a selector comes
@@ -115,8 +121,9 @@ static void apply(struct tensors *t, const struct seen *s, uint32_t no, const st
 				if (!taken)
 					size = take(t, s, i, size, on, a->at);
 			}
-		if (!taken && touched && !a->none && whole > 1 && size == whole)
-			warn_replicated(t, s, a, a->axes[x]);
+		/* Where an input is not cut enough, all work is done more than once. Params may be: few heads of keys. */
+		if (!taken && touched && !a->none && size > 1 && (size == whole || s->input))
+			warn_replicated(t, s, a, a->axes[x], size);
 		t->applies[no] |= a->none;
 		fate->took |= touched && !taken && s->value;
 		if (touched && taken && s->value && !fate->blocked && !taken->sel == !a->sel) {

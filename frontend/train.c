@@ -157,7 +157,7 @@ static bool check_selectors(struct ctx *c, const struct node *list)
 
 		for (uint32_t i = 0; i < c->params.n; i++)
 			any |= selects(w, c->params.at[i]->path);
-		if (any || c->refused_params) /* it may be one that was refused */
+		if (any || c->broken) /* it may be a param of what was refused */
 			continue;
 		good = false;
 		fail(c, w->at, w->kind == N_STRING ? "no param matches \"%s\"" :
