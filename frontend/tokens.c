@@ -86,7 +86,8 @@ int scan_stray(struct parser *ps, const char *text, struct span at)
 
 	if (c >= 32 && c < 127)
 		return scan_error(ps, at, arena_printf(ps->mem, "'%c' means nothing here", c));
-	return scan_error(ps, at, arena_printf(ps->mem, "byte 0x%02x outside a comment or string", c));
+	return scan_error(ps, at, arena_printf(ps->mem, "byte 0x%02x outside a comment or string%s", c, c < 128 ? "" :
+		"; names are of letters a to z, digits and _"));
 }
 
 int scan_end(struct parser *ps, struct span *at)

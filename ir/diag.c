@@ -20,7 +20,14 @@ static const char *line_start(const struct source *f, uint32_t line, size_t *len
 	}
 	const char *nl = memchr(p, '\n', (size_t)(end - p));
 	*len = (size_t)((nl ? nl : end) - p);
+	if (*len && p[*len - 1] == '\r')
+		--*len;
 	return p;
+}
+
+static bool goes_on(char c) /* a later byte of a letter in UTF-8: no place of its own */
+{
+	return ((unsigned char)c & 0xc0) == 0x80;
 }
 
 /* Long lines are shown around the caret only; other control bytes as '?'. */
@@ -43,10 +50,12 @@ static void put_caret(struct text *t, const struct source *f, struct span at)
 	}
 	text_put(t, "\n    ");
 	for (size_t i = from; i < col; i++)
-		text_bytes(t, p[i] == '\t' ? "\t" : " ", 1);
+		if (!goes_on(p[i]))
+			text_bytes(t, p[i] == '\t' ? "\t" : " ", 1);
 	text_put(t, "^");
 	for (size_t i = 1; i < at.len && col + i < from + n; i++)
-		text_put(t, "~");
+		if (!goes_on(p[col + i]))
+			text_put(t, "~");
 	text_put(t, "\n");
 }
 
