@@ -47,6 +47,7 @@ for order in gpipe 1f1b interleaved zb_h1 zb_v; do
 done
 says "an unknown pass" 1 "zz" "$PTC" show $mini --after zz
 says "no data" 1 "--data" "$PTC" run $gpt --steps 1
+says "opt: an unknown pass" 1 "passes: simplify, " "$PTC" opt --pass=simplify,zz tests/golden/dead-op.pir
 says "dump after a pass" 0 "%0 = " "$PTC" $mini --dump-after partition -o "$TMP/plan"
 says "verify" 0 "compiled in" "$PTC" $gpt --mesh dp=2,tp=2 --plan all --verify -o "$TMP/plan"
 says "an unwritable plan" 1 "error" "$PTC" $mini -o /nowhere/plan
