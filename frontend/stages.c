@@ -41,6 +41,10 @@ static void read_list(struct ctx *c, const struct node *option, int64_t stages, 
 	for (const struct node *e = list->list; e; e = e->next, n++) {
 		if (!eval_size(c, e, &x))
 			return;
+		if (x < 0 || x > iterations) {
+			fail(c, e->at, "a stage has from 0 to %lld iterations, not %lld", (long long)iterations, (long long)x);
+			return;
+		}
 		sum += x;
 		PUSH(c->mem, &p->end, sum);
 	}
