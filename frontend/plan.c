@@ -160,6 +160,16 @@ static void set_precision(struct ctx *c, const struct node *line)
 		fail(c, line->at, "precision is fp32 or bf16");
 }
 
+static void set_deterministic(struct ctx *c, const struct node *line)
+{
+	const struct node *v = setting_value(line);
+	bool off = v && v->kind == N_NAME && streq(v->name, "off");
+
+	if (v && !off && !(v->kind == N_NAME && streq(v->name, "on")))
+		fail(c, v->at, "write deterministic, or deterministic = on or off");
+	c->m->deterministic = !off;
+}
+
 /* `pipeline` and `recompute`: a word, then options. */
 static bool check_word(struct ctx *c, const struct node *line, int n, const char *const *words,
 		       int nopt, const char *const *options)
@@ -238,7 +248,7 @@ static void run_setting(struct ctx *c, const struct node *line)
 	else if (streq(line->name, "precision"))
 		set_precision(c, line);
 	else if (streq(line->name, "deterministic"))
-		c->m->deterministic = true;
+		set_deterministic(c, line);
 	else if (streq(line->name, "recompute"))
 		set_recompute(c, line);
 	else if (streq(line->name, "pipeline"))
