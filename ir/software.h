@@ -9,7 +9,7 @@ enum switch_no {
 	SW_ATTENTION,   /* which kernels make scores */
 	SW_ELEMENTWISE, /* how well ops on each element are fused, and what a launch costs the host */
 	SW_LOSS,        /* the same of what stands outside of all layers */
-	SW_GRAPHS,      /* whether launches are recorded */
+	SW_GRAPHS,      /* are launches recorded, issued ahead, or each waited for? */
 	SW_GEMM,        /* width of the products with weights in layers */
 	SW_TP,          /* do collectives on activations overlap the products beside them? */
 	SW_PREFETCH,    /* are params gathered ahead of their use, and gradients reduced behind it? */
@@ -26,7 +26,7 @@ enum switch_no {
 enum { ATTN_BEST, ATTN_UNFUSED, ATTN_FA1, ATTN_FA2, ATTN_FA3 };
 enum { ELEM_PLAN, ELEM_FUSED, ELEM_XLA, ELEM_COMPILED, ELEM_EAGER };
 enum { LOSS_PLAN, LOSS_FUSED, LOSS_EAGER, LOSS_FP32 };
-enum { GRAPHS_ON, GRAPHS_OFF };
+enum { GRAPHS_ON, GRAPHS_OFF, GRAPHS_BLOCKING };
 enum { GEMM_PLAN, GEMM_FP8, GEMM_FP4 };
 enum { OVERLAP_PLAN, OVERLAP_ON, OVERLAP_OFF };
 enum { DISPATCH_ONCE, DISPATCH_EACH };

@@ -288,11 +288,20 @@ static void settle(struct walk *w, double from)
 
 static void walk_loop(struct walk *w, const struct op *loop, struct trips trips);
 
+/* The host launches, ahead of the device, or waits for each launch to have run: then the device waits for it. */
+static void launch(struct walk *w, double seconds)
+{
+	if (w->t->price && w->t->m->software.at[SW_GRAPHS] == GRAPHS_BLOCKING)
+		spend(w, seconds, T_HOST);
+	else
+		w->host += seconds;
+}
+
 static void walk_op(struct walk *w, const struct op *op, double share)
 {
 	const struct op_time *x = &w->t->op[op->mark];
 
-	w->host += x->launches;
+	launch(w, x->launches);
 	if (op->code == OP_WAIT) {
 		const struct op_time *of = &w->t->op[op->in[0]->def->mark];
 
@@ -357,7 +366,7 @@ static void walk_body(struct walk *w, const struct op *loop)
 			walk_loop(w, op, (struct trips){ 0, dim_size(w->t->m, op->at.dim) });
 		else
 			walk_op(w, op, 1);
-	w->host += more[T_HOST];
+	launch(w, more[T_HOST]);
 	for (int k = 0; k < NTIME; k++)
 		if (k != T_HOST && more[k] > 0) {
 			bool comm = k == T_ACTIVATIONS || k == T_EXCHANGE;

@@ -154,6 +154,7 @@ static void test_host(void **state)
 	make(&x, "examples/gpt2.pdsl", NULL, "dp=1,tp=1", "batch=8", "torch_eager");
 	double t = step_of(&x);
 	assert_true(with(&x, SW_GRAPHS, GRAPHS_ON) < 0.8 * t);
+	assert_true(with(&x, SW_GRAPHS, GRAPHS_BLOCKING) > 1.2 * t); /* nothing hides a launch */
 	assert_true(with(&x, SW_ELEMENTWISE, ELEM_COMPILED) < t);
 	arena_free(x.mem);
 }
