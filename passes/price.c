@@ -385,11 +385,28 @@ static void find_chain(struct pricing *p, const struct op *first)
 		p->note[op->mark].merged = true;
 }
 
+/* What only products in few bits read is gathered in 8 of them: it is cast before. */
+static bool gathers_narrow(const struct module *m, const struct op *op)
+{
+	bool read = false;
+
+	if (op->code != OP_ALL_GATHER || !in_loop(op) || op->in[0]->dt != BF16 || op->in[0]->kind == K_PARAM || software(m, SW_GEMM) == GEMM_PLAN)
+		return false;
+	for (const struct op *o = op->next; o; o = o->next)
+		for (uint32_t i = 0; i < o->nin; i++)
+			if (root(o->in[i]) == op->out[0]) {
+				if (o->code != OP_EINSUM && o->code != OP_RENAME && o->code != OP_WAIT)
+					return false;
+				read = read || (o->code == OP_EINSUM && width_of(m, o) != GEMM_PLAN);
+			}
+	return read;
+}
+
 static struct op_price price_comm(const struct pricing *p, const struct op *op)
 {
 	const struct note *note = &p->note[op->mark];
 	struct op_price x = { .kind = comm_kind(op), .launches = op->code == OP_ALL_TO_ALL ? HOST_EXCHANGE : HOST_COLLECTIVE };
-	double sent = comm_bytes(p->m, op);
+	double sent = comm_bytes(p->m, op) / (gathers_narrow(p->m, op) ? 2 : 1);
 	bool narrow = x.kind == T_GRADS && op->in[0]->dt == F32 && software(p->m, SW_GRADS) == GRADS_BF16;
 
 	if (note->axes) {

@@ -41,6 +41,15 @@ static double step_of(const struct made *x)
 	return step_time_of(x->mem, x->m, &f).step;
 }
 
+/* Seconds of collectives on activations, of the busiest stage. */
+static double activations_of(const struct made *x)
+{
+	struct flops f = count_flops(x->m);
+	struct step_time t = step_time_of(x->mem, x->m, &f);
+
+	return t.costs.stage[t.busiest].kind[T_ACTIVATIONS];
+}
+
 static double with(struct made *x, enum switch_no sw, int word)
 {
 	uint8_t before = x->m->software.at[sw];
@@ -138,6 +147,10 @@ static void test_switches(void **state)
 	assert_true(with(&x, SW_ATTENTION, ATTN_FA2) > t);
 	assert_true(with(&x, SW_ELEMENTWISE, ELEM_EAGER) > t);
 	assert_true(with(&x, SW_GEMM, GEMM_FP8) < 0.95 * t);
+	double wide = activations_of(&x);
+	x.m->software.at[SW_GEMM] = GEMM_FP8;
+	assert_true(activations_of(&x) < 0.9 * wide && activations_of(&x) > 0.5 * wide); /* gathered in 8 bits, reduced in 16 */
+	x.m->software.at[SW_GEMM] = GEMM_PLAN;
 	assert_true(with(&x, SW_P2P, P2P_BLOCKING) > t);
 	assert_true(with(&x, SW_DP, OVERLAP_OFF) > t);
 	assert_true(with(&x, SW_GRADS, GRADS_PLAN) > t);
