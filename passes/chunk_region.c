@@ -19,22 +19,40 @@ static bool is_leaf(const struct op *op)
 	return opinfo[op->code].class == C_LEAF;
 }
 
+static bool is_in_repeat(const struct block *block, const char *name)
+{
+	for (const struct op *op = block->first; op; op = op->next) {
+		for (uint32_t i = 0; block->owner && i < op->nout; i++)
+			if (op->out[i]->name && selector_matches(name, false, op->out[i]->name))
+				return true;
+		if (op->body && is_in_repeat(op->body, name))
+			return true;
+	}
+	return false;
+}
+
 static struct value *find_value(struct chunk_region *r)
 {
 	const struct chunk *c = r->how;
-	struct value *found = NULL;
+	struct near near = { .name = c->sel };
 
 	for (struct op *op = r->m->top.first; op; op = op->next)
-		for (uint32_t i = 0; op->phase == FORWARD && !is_leaf(op) && i < op->nout; i++)
-			if (op->out[i]->name && op->out[i]->nd && !op->body && !found &&
-			    selector_matches(c->sel, false, op->out[i]->name))
-				found = op->out[i];
-	if (!found) {
-		diag_error(r->d, c->at, "no value outside of all repeats is called '%s'", c->sel);
+		for (uint32_t i = 0; op->phase == FORWARD && !is_leaf(op) && !op->body && i < op->nout; i++) {
+			struct value *v = op->out[i];
+
+			if (!v->name || !v->nd)
+				continue;
+			if (selector_matches(c->sel, false, v->name))
+				return v;
+			near_offer(&near, v->name);
+		}
+	diag_error(r->d, c->at, "no value outside of all repeats is called '%s'", c->sel);
+	if (near.best && !is_in_repeat(&r->m->top, c->sel))
+		diag_note(r->d, c->at, "did you mean '%s'?", near.best);
+	else
 		diag_note(r->d, c->at, "'chunk' takes the name of a value that is made after the last repeat: "
 			  "logits[batch, seq, vocab] = …");
-	}
-	return found;
+	return NULL;
 }
 
 /* -- which ops -- */

@@ -60,6 +60,13 @@ done
 flops() { "$PTC" explain --json examples/gpt2.pdsl "$@" 2>/dev/null | jq -c '.flops.hardware'; }
 if [ "$(flops)" = "$(flops --add 'chunk logits, parts = 8')" ]; then ok "the same work"; else bad "the same work"; fi
 
+# Of two lines for one value the last holds.
+for lines in 'chunk logits, parts = 2; chunk logits, rows = 5' 'chunk logits, rows = 3; chunk logits, rows = 5'; do
+	"$PTC" show tests/equiv/gpt.pdsl --mesh dp=2 --add "$lines" 2>"$TMP/err" | sed 's/ !2:.*//' >"$TMP/two"
+	"$PTC" show tests/equiv/gpt.pdsl --mesh dp=2 --add "${lines##*; }" 2>>"$TMP/err" | sed 's/ !2:.*//' >"$TMP/last"
+	if [ -s "$TMP/two" ] && cmp -s "$TMP/two" "$TMP/last"; then ok "the last holds: $lines"; else bad "the last holds: $lines" "$TMP/err"; fi
+done
+
 # A plan that does not fit as its logits are large is told so, and what the parts save.
 "$PTC" explain --fit examples/gpt-mini.pdsl --mesh dp=1 --set batch=4096,microbatches=1,vocab=65536 >"$TMP/out" 2>&1
 if grep -q '^chunk logits, parts = 16 .* [kMG]B ' "$TMP/out"; then ok "--fit"; else bad "--fit" "$TMP/out"; fi
