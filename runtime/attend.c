@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "runtime/backend.h"
+#include "runtime/exec.h"
 
 struct part {
 	struct rank *r;
@@ -309,4 +310,13 @@ bool run_attention(struct rank *r, const struct instr *i)
 
 	set_up(&t);
 	return t.a->ring || t.a->apart ? joined(&t) : block(&t, r->coord, t.at);
+}
+
+bool rehearse_attention(struct rank *r, const struct instr *i)
+{
+	struct part t = { .r = r, .i = i, .a = i->attend, .m = r->rt->m };
+
+	set_up(&t);
+	t.x.join = t.a->ring || t.a->apart;
+	return (!t.x.join || make_room(&t)) && block(&t, r->coord, t.at);
 }

@@ -234,12 +234,6 @@ static bool cpu_count(struct rank *r, const struct instr *i, char *to, int32_t x
 	return true;
 }
 
-static bool cpu_enter(struct rank *r)
-{
-	(void)r;
-	return true;
-}
-
 static void cpu_leave(struct rank *r)
 {
 	(void)r;
@@ -336,7 +330,7 @@ const struct backend cpu_backend = {
 	.prepare = cpu_prepare,
 	.rank_open = cpu_open,
 	.rank_close = cpu_close,
-	.enter = cpu_enter,
+	.enter = rehearse,
 	.leave = cpu_leave,
 	.step = cpu_step,
 	.kernel = cpu_kernel,

@@ -93,7 +93,7 @@ static bool run_together(struct rank *r, const struct instr *i, uint32_t n, uint
 	return ok;
 }
 
-static bool run_einsum(struct rank *r, const struct instr *i)
+bool run_einsum(struct rank *r, const struct instr *i)
 {
 	struct contraction x = contraction_of(r, i);
 
@@ -220,7 +220,7 @@ void rank_report(struct rank *r, const struct instr *i, const void *x)
 
 /* -- repeats -- */
 
-static int64_t carry_bytes(const struct loop *x)
+int64_t rank_carry_bytes(const struct loop *x)
 {
 	int64_t n = 0;
 
@@ -234,7 +234,7 @@ static int64_t carry_bytes(const struct loop *x)
 static bool run_carry(struct rank *r, const struct instr *i)
 {
 	const struct loop *x = i->loop;
-	int64_t need = carry_bytes(x), off = 0;
+	int64_t need = rank_carry_bytes(x), off = 0;
 	char *room = need ? on(r)->scratch(r, i->op, SCRATCH_CARRY, need) : NULL;
 
 	if (need && !room)
@@ -260,7 +260,7 @@ static bool run_carry(struct rank *r, const struct instr *i)
 	return true;
 }
 
-static void set_iter(struct rank *r, const struct loop *x, int64_t n, int64_t turn)
+void rank_set_iter(struct rank *r, const struct loop *x, int64_t n, int64_t turn)
 {
 	r->iter[x->depth] = n;
 	r->iter[SLOT + x->depth] = turn & 1;
@@ -277,7 +277,7 @@ static bool run_first(struct rank *r, const struct loop *x)
 {
 	struct trips t = r->range[x->depth];
 
-	set_iter(r, x, x->reverse ? t.hi - 1 : t.lo, r->turns[x->depth]);
+	rank_set_iter(r, x, x->reverse ? t.hi - 1 : t.lo, r->turns[x->depth]);
 	for (uint32_t k = 0; t.lo < t.hi && k < x->body.code.n; k++)
 		if (x->body.code.at[k].ahead && !begin(r, &x->body.code.at[k]))
 			return false;
@@ -296,9 +296,9 @@ static bool run_next(struct rank *r, const struct instr *i)
 		return false;
 	if (n < t.lo || n >= t.hi)
 		return true;
-	set_iter(r, x, n, turn + 1);
+	rank_set_iter(r, x, n, turn + 1);
 	ok = begin(r, i);
-	set_iter(r, x, now, turn);
+	rank_set_iter(r, x, now, turn);
 	return ok;
 }
 
@@ -315,7 +315,7 @@ static bool run_trips(struct rank *r, const struct instr *i)
 	for (int64_t t = range.lo; t < range.hi; t++) {
 		int64_t n = x->reverse ? range.hi - 1 - (t - range.lo) : t;
 
-		set_iter(r, x, n, r->turns[x->depth]);
+		rank_set_iter(r, x, n, r->turns[x->depth]);
 		r->env.iter[x->depth] = (uint32_t)n;
 		r->env.iter_all = outer * (uint32_t)x->trips + (uint32_t)n;
 		for (uint32_t k = 0; k < x->each.n; k++)

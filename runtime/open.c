@@ -396,7 +396,7 @@ static bool make_inputs(struct runtime *rt, struct diag *d)
 	return true;
 }
 
-static size_t rank_bytes(const struct rank *r)
+size_t rank_bytes(const struct rank *r)
 {
 	const struct runtime *rt = r->rt;
 	int64_t n = rt->layouts ? rt->layouts->stage[r->stage].arena : rt->m->arena;
