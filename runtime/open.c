@@ -500,10 +500,13 @@ static bool make_all(struct runtime *rt, struct diag *d)
 	if (!threads_start(rt, d))
 		return false;
 	rt->entered = true;
+	if (threads_run(rt, enter) && !comm_failed(rt->comm) && threads_run(rt, init_first) && threads_run(rt, init_copies) &&
+	    !comm_failed(rt->comm))
+		return true;
 	struct span at = nowhere;
+	const char *why = comm_error(rt->comm, &at);
 
-	return (threads_run(rt, enter) && !comm_failed(rt->comm) && threads_run(rt, init_first) && threads_run(rt, init_copies) &&
-		!comm_failed(rt->comm)) || diag_error(d, nowhere, "%s", comm_error(rt->comm, &at));
+	return diag_error(d, at, "%s", why);
 }
 
 struct runtime *rt_open_on(const struct backend *backend, struct module *m, uint64_t seed, struct diag *d)
