@@ -92,6 +92,15 @@ void set_later(struct part *p, struct block *block);       /* info.later, one sw
 struct work choose_work(struct part *p, struct op *op);    /* docs/SHARDING.md */
 void set_hints(struct part *p, struct block *block);
 
+/* -- partition.c -- */
+void set_info(struct part *p, struct value *v, enum how how, struct value *from); /* v is made in the scope at hand */
+void put_result(struct part *p, struct value *old, struct value *val, const struct sharding *sh); /* val is old, as sh */
+
+/* -- contribute.c -- */
+void part_accum(struct part *p, struct op *op);
+/* sh, given in the order of y's dims, in the order of x's; dims that y lacks are whole. */
+struct sharding in_order_of(const struct value *x, const struct value *y, const struct sharding *sh);
+
 /* -- sink.c -- */
 void set_readers(struct part *p, struct block *block);
 /* v was made pending over axes in backward: decides whether it stays so for its readers. */
