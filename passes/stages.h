@@ -31,6 +31,13 @@ struct stages {
 
 struct spot *spot_of(struct stages *s, const struct value *v);
 int stage_loop(const struct stages *s, const struct op *op); /* which repeat of the pipeline; -1 */
+bool stage_placeless(const struct value *v); /* made of constants, inputs, params alone */
+bool makes_placeless(const struct op *op);   /* and nothing else: a repeat may make both */
+void stage_put(struct stages *s, struct op *op, int place); /* there op runs */
+
+/* -- back_stages.c -- */
+void place_backward(struct stages *s);
+
 /* -- once_stages.c -- */
 bool from_zero(const struct op *repeat, uint32_t i);  /* carried value i begins with zero */
 bool carry_once(struct stages *s);  /* makes what loops that run once a step carry {local}; false: it can't be */
