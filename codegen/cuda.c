@@ -37,9 +37,9 @@ void put_arguments(const struct gen *g, struct text *t, const char *before, cons
 }
 
 /* Once a step there are many small ones: they may go with others. */
-bool cuda_has_body(const struct gen *g, int shared)
+bool cuda_has_body(const struct gen *g)
 {
-	return g->op->phase == EPILOGUE && !shared && !g->op->home->owner;
+	return g->op->phase == EPILOGUE && !g->op->home->owner;
 }
 
 static void put_head(const struct gen *g, struct text *t, int no, int block, int shared)
@@ -81,18 +81,18 @@ static void put_stages(const struct gen *g, struct text *t, struct stage *const 
 /* A launch: stages of one level and size of block, each with a range of blocks. */
 static void put_function(const struct gen *g, struct text *t, int no, int block, int shared, struct stage *const *s, int n)
 {
-	if (!cuda_has_body(g, shared)) {
+	if (!cuda_has_body(g)) {
 		put_head(g, t, no, block, shared);
 		text_put(t, "const uint32_t block_ = blockIdx.x;\n");
 		put_stages(g, t, s, n);
 		return;
 	}
-	text_put(t, "BODY @_%d_at(const uint32_t block_, ", no);
+	text_put(t, "BODY @_%d_at(const uint32_t block_, unsigned char *shared, ", no);
 	put_arguments(g, t, "", "char *scratch, ", true);
-	text_put(t, "const struct ptc_step *step_, struct ptc_iter iter_)\n{\n");
+	text_put(t, "const struct ptc_step *step_, struct ptc_iter iter_)\n{\n(void)shared;\n");
 	put_stages(g, t, s, n);
 	put_head(g, t, no, block, shared);
-	text_put(t, "@_%d_at(blockIdx.x, ", no);
+	text_put(t, "@_%d_at(blockIdx.x, %s, ", no, shared ? "shared" : "(unsigned char *)0");
 	put_arguments(g, t, "", "scratch, ", false);
 	text_put(t, "step_, iter_);\n}\n");
 }

@@ -32,12 +32,13 @@ struct cuda_launch {
 	uint32_t shared;            /* bytes of dynamic shared memory */
 };
 
-/* Regions that follow each other in the plan, of one launch each and none in need of another, as one launch: each has a range of
- * its blocks, of `block` threads, the most that one of them has. Arguments: operands, results and extents of each region in turn, then ptc_step and ptc_iter. */
+/* Regions that follow each other in the plan, none in need of another, launched together: the k-th launches of all are one, in which
+ * each has a range of the blocks. Arguments: operands, results and extents of each region in turn, then scratch, ptc_step and
+ * ptc_iter. */
 struct cuda_run {
-	const char *fn;
-	int n;
-	uint32_t grid, block;
+	int n, nlaunch;             /* regions */
+	struct cuda_launch *launch;
+	int64_t scratch;            /* bytes, of all */
 };
 
 struct cuda_sig {

@@ -80,7 +80,7 @@ struct cuda_region {
 void cuda_runs(struct arena *mem, struct text *out, const struct cuda_region *all, int n);
 /* A region's arguments up to ptc_step, each with `before` before its name, with their types or to be passed on; scratch: its text. */
 void put_arguments(const struct gen *g, struct text *t, const char *before, const char *scratch, bool types);
-bool cuda_has_body(const struct gen *g, int shared); /* its function is there to be called by others too */
+bool cuda_has_body(const struct gen *g); /* its functions are there to be called by others too */
 /* pick.c */
 char *cuda_pick(struct gen *g, const struct op *op, int64_t *blocks, int *block);
 /* cuda_attn.c: adds the kernels that op needs, if t has none like them. false: an error has been reported. */

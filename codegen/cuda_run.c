@@ -1,6 +1,7 @@
-/* codegen/cuda_run.c - small kernels that follow each other as one launch: the optimizer's, one for each param.
+/* codegen/cuda_run.c - small kernels that follow each other, launched together: the optimizer's, one for each param; the sums of
+ * squares of the norm.
  *
- * None of them has shared memory, hence barriers, so that one of fewer threads leaves whole warps of its blocks idle. */
+ * Where there are barriers all have blocks of one size; elsewhere one of fewer threads leaves whole warps of its blocks idle. */
 #include <inttypes.h>
 
 #include "codegen/cuda_impl.h"
@@ -14,9 +15,18 @@ static int bytes_of(const struct cuda_region *x)
 
 static bool may_run(const struct cuda_region *x)
 {
-	const struct cuda_sig *s = x->sig;
+	return x->sig->nlaunch && !x->sig->clear && cuda_has_body(x->g);
+}
 
-	return s->nlaunch == 1 && !s->scratch && !s->clear && cuda_has_body(x->g, (int)s->launch->shared);
+/* Are their launches of one kind? */
+static bool are_alike(const struct cuda_sig *a, const struct cuda_sig *b)
+{
+	if (a->nlaunch != b->nlaunch)
+		return false;
+	for (int k = 0; k < a->nlaunch; k++)
+		if ((a->launch[k].shared || b->launch[k].shared) && a->launch[k].block != b->launch[k].block)
+			return false;
+	return true;
 }
 
 /* Ops that are nothing at run time, or at most copies, which end a run there (the runtime looks). */
@@ -40,7 +50,7 @@ static bool follows(const struct cuda_region *a, int n, const struct cuda_region
 
 	while (op && is_between(op))
 		op = op->next;
-	if (op != b->g->op || op->at.where != a->g->op->at.where)
+	if (op != b->g->op || op->at.where != a->g->op->at.where || !are_alike(a->sig, b->sig))
 		return false;
 	for (uint32_t i = 0; i < op->nin; i++)
 		for (int k = 0; k < n; k++)
@@ -49,29 +59,54 @@ static bool follows(const struct cuda_region *a, int n, const struct cuda_region
 	return true;
 }
 
+/* Launch k of all of them. scratch: where that of each begins. */
+static struct cuda_launch put_launch(struct arena *mem, struct text *t, const struct cuda_region *x, int n, int no, int k, const int64_t *scratch)
+{
+	struct cuda_launch all = { arena_printf(mem, "r%d_%d", no, k), 0, 0, 0 };
+
+	for (int i = 0; i < n; i++) {
+		const struct cuda_launch *l = &x[i].sig->launch[k];
+
+		all.block = l->block > all.block ? l->block : all.block;
+		all.shared = l->shared > all.shared ? l->shared : all.shared;
+	}
+	text_put(t, "extern \"C\" __global__ void __launch_bounds__(%u, 2) %s(", all.block, all.fn);
+	for (int i = 0; i < n; i++)
+		put_arguments(x[i].g, t, arena_printf(mem, "a%d_", i), "", true);
+	text_put(t, "char *scratch, const struct ptc_step *step_, struct ptc_iter iter_)\n{\n(void)scratch;\n%s",
+		 all.shared ? "PTC_DYN_SHARED(unsigned char, shared);\n" : "");
+	for (int i = 0; i < n; i++) {
+		const struct cuda_launch *l = &x[i].sig->launch[k];
+
+		text_put(t, "%s", i ? "else " : "");
+		if (i < n - 1)
+			text_put(t, "if (blockIdx.x < %u)\n", all.grid + l->grid);
+		text_put(t, "{\nif (threadIdx.x < %u)\n\t%s_%d_at(blockIdx.x - %u, %s, ", l->block, x[i].name, k, all.grid,
+			 all.shared ? "shared" : "(unsigned char *)0");
+		put_arguments(x[i].g, t, arena_printf(mem, "a%d_", i), arena_printf(mem, "scratch + %" PRId64 ", ", scratch[i]), false);
+		text_put(t, "step_, iter_);\n}\n");
+		all.grid += l->grid;
+	}
+	text_put(t, "}\n");
+	return all;
+}
+
 static void put_run(struct arena *mem, struct text *t, const struct cuda_region *x, int n, int no)
 {
 	struct cuda_run *run = NEW(mem, struct cuda_run);
+	int64_t *scratch = NEWN(mem, int64_t, n);
 
-	*run = (struct cuda_run){ arena_printf(mem, "r%d", no), n, 0, 0 };
-	for (int i = 0; i < n; i++)
-		run->block = x[i].sig->launch->block > run->block ? x[i].sig->launch->block : run->block;
-	text_put(t, "extern \"C\" __global__ void __launch_bounds__(%u, 2) %s(", run->block, run->fn);
-	for (int i = 0; i < n; i++)
-		put_arguments(x[i].g, t, arena_printf(mem, "a%d_", i), "", true);
-	text_put(t, "const struct ptc_step *step_, struct ptc_iter iter_)\n{\n");
+	run->n = n;
+	run->nlaunch = x->sig->nlaunch;
+	run->launch = NEWN(mem, struct cuda_launch, run->nlaunch);
 	for (int i = 0; i < n; i++) {
-		text_put(t, "%s", i ? "else " : "");
-		if (i < n - 1)
-			text_put(t, "if (blockIdx.x < %u)\n", run->grid + x[i].sig->launch->grid);
-		text_put(t, "{\nif (threadIdx.x < %u)\n\t%s_0_at(blockIdx.x - %u, ", x[i].sig->launch->block, x[i].name, run->grid);
-		put_arguments(x[i].g, t, arena_printf(mem, "a%d_", i), "(char *)0, ", false);
-		text_put(t, "step_, iter_);\n}\n");
-		run->grid += x[i].sig->launch->grid;
+		scratch[i] = run->scratch;
+		run->scratch += (x[i].sig->scratch + 63) / 64 * 64;
 		x[i].sig->run = run;
 		x[i].sig->run_at = i;
 	}
-	text_put(t, "}\n");
+	for (int k = 0; k < run->nlaunch; k++)
+		run->launch[k] = put_launch(mem, t, x, n, no, k, scratch);
 }
 
 void cuda_runs(struct arena *mem, struct text *out, const struct cuda_region *all, int n)

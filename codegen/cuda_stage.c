@@ -395,7 +395,7 @@ static void chunk_threads(struct cuda *c, struct stage *s)
 	int64_t rows = span_count(g, s->keep), length = span_count(g, s->all & ~s->keep);
 
 	s->lanes = cuda_lanes_for(c, last_bit(s->all));
-	s->block = threads_for(length / s->lanes, BLOCK);
+	s->block = cuda_has_body(g) ? BLOCK : threads_for(length / s->lanes, BLOCK); /* of one size, for runs (cuda_run.c) */
 	s->chunks = smaller(ceil_div(length, s->block * s->lanes * 4), MOST_BLOCKS / rows);
 	s->chunks = s->chunks < 1 ? 1 : s->chunks;
 	s->blocks = rows * s->chunks;

@@ -161,11 +161,19 @@ bool cuda_kernels(struct rank *r, const struct instr *i, uint32_t n, uint32_t *d
 			return true;
 	}
 	*done = (uint32_t)run->n;
-	if (g->dry || !run->grid)
-		return true;
-	add_step(&c, r);
-	CUfunction fn = gpu_function(g, run->fn, 0);
+	char *scratch = run->scratch ? gpu_room(g, SLOT_KERNEL, run->scratch) : NULL;
 
-	gpu_declare(c.touched, c.n);
-	return fn && CU(g, cuLaunchKernel, fn, run->grid, 1, 1, run->block, 1, 1, 0, g->compute, c.args, NULL);
+	if (g->dry || (run->scratch && !scratch))
+		return g->dry;
+	add_pointer(&c, scratch, run->scratch, true);
+	add_step(&c, r);
+	for (int k = 0; k < run->nlaunch; k++) {
+		const struct cuda_launch *l = &run->launch[k];
+		CUfunction fn = gpu_function(g, l->fn, l->shared);
+
+		gpu_declare(c.touched, c.n);
+		if (!fn || (l->grid && !CU(g, cuLaunchKernel, fn, l->grid, 1, 1, l->block, 1, 1, l->shared, g->compute, c.args, NULL)))
+			return false;
+	}
+	return true;
 }

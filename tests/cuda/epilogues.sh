@@ -31,9 +31,14 @@ took "erf" A=1 "$TMP/case.pdsl" "" ""
 case_of gpt
 write_case dp=1,tp=1 - >"$TMP/case.pdsl"
 took "gpt" A=1 "$TMP/case.pdsl" precision=bf16 "8 BGRADA 6 BIAS 2 DGELU 2 GELU_AUX_BIAS"
-# its kernels of one launch each, over all params, are one launch a step
-n=$(grep -c "ran kernel r[0-9]" "$TMP/err")
-if [ "$n" = 4 ]; then ok "the optimizer is one launch"; else
-	echo "$n launches of runs in 4 steps" >"$TMP/why"
-	bad "the optimizer is one launch" "$TMP/why"
+# Sums of squares in parts, these added up, the optimizer: over all params, a launch each.
+case_of llama
+write_case dp=1,tp=1 - >"$TMP/case.pdsl"
+if SOFTGPU_CHECK=1 SOFTGPU_VERBOSE=1 expect "norm and optimizer" 0 timeout 300 "$PTC" run "$TMP/case.pdsl" --set vocab=256 --backend cuda --steps 3 \
+	--data tests/data/text.txt; then
+	n=$(grep -c "ran kernel r[0-9]" "$TMP/err")
+	if [ "$n" = 9 ]; then ok "norm and optimizer are three launches"; else
+		echo "$n launches of runs in 3 steps" >"$TMP/why"
+		bad "norm and optimizer are three launches" "$TMP/why"
+	fi
 fi
