@@ -16,6 +16,26 @@ static bool can_replace(const char *path)
 	return lstat(path, &st) != 0 || S_ISREG(st.st_mode);
 }
 
+bool outfile_check(struct arena *mem, const char *path, struct diag *d)
+{
+	struct outfile o;
+	struct stat st;
+
+	if (!can_replace(path)) { /* to open it would empty it, or wait for the reader of a pipe */
+		errno = 0;
+		bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+
+		if (!folder && (access(path, W_OK) == 0 || errno == ENOENT)) /* a link to what is not there yet */
+			return true;
+		return diag_error(d, nowhere, "'%s' can't be written: %s", path, strerror(folder ? EISDIR : errno));
+	}
+	if (!outfile_open(&o, mem, path, d))
+		return false;
+	fclose(o.f);
+	unlink(o.tmp);
+	return true;
+}
+
 bool outfile_open(struct outfile *o, struct arena *mem, const char *path, struct diag *d)
 {
 	*o = (struct outfile){ .path = path };

@@ -13,6 +13,8 @@ struct outfile {
 	char *tmp;      /* on mem of outfile_open; equal to path: in place */
 	int why;        /* errno of the first failure seen */
 };
+/* Before long work: can it be written? Nothing is left of the attempt. false after an error, which was reported. */
+bool outfile_check(struct arena *mem, const char *path, struct diag *d);
 bool outfile_open(struct outfile *o, struct arena *mem, const char *path, struct diag *d);
 void outfile_put(struct outfile *o, const void *s, size_t n);
 /* ok false: the text was not whole, for the reason in errno; the old file stays. false after an error, which was

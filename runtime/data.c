@@ -267,6 +267,18 @@ static struct feed *feed_of(struct data *x, const char *buffer)
 	return NULL;
 }
 
+static bool no_input(const struct module *m, const char *arg, int len, struct arena *mem, struct diag *d)
+{
+	struct text all = { .mem = mem };
+
+	for (uint32_t i = 0; i < m->bufs.n; i++)
+		if (m->bufs.at[i]->role == B_INPUT && !m->bufs.at[i]->next_of)
+			text_put(&all, "%s%s", all.n ? ", " : "", m->bufs.at[i]->name);
+	diag_error(d, nowhere, "--data %s: there is no input '%.*s'", arg, len, arg);
+	diag_note(d, nowhere, "inputs that take data: %s", all.n ? all.s : "none");
+	return false;
+}
+
 static bool bind_one(struct data *x, const char *arg, struct arena *mem, struct diag *d)
 {
 	const struct module *m = x->rt->m;
@@ -274,6 +286,8 @@ static bool bind_one(struct data *x, const char *arg, struct arena *mem, struct 
 	const struct buffer *b = eq ? find_buffer(m, arena_strndup(mem, arg, (size_t)(eq - arg))) : NULL;
 	const char *path = b ? eq + 1 : arg;
 
+	if (!b && eq && access(arg, F_OK) != 0)
+		return no_input(m, arg, (int)(eq - arg), mem, d);
 	if (!b)
 		b = only_input(m);
 	if (!b)

@@ -222,6 +222,8 @@ static int run_all(struct run *x, struct arena *mem, const sigset_t *set)
 		diag_error(x->d, nowhere, "--save needs all ranks in one process: each of several has its part of the params only");
 		return WRONG;
 	}
+	if ((o->save && !outfile_check(mem, o->save, x->d)) || (o->trace && !outfile_check(mem, o->trace, x->d)))
+		return MACHINE;
 	if (o->trace && !tracers_open(x->rt, x->d))
 		return MACHINE;
 	int status = loop(x, mem, set);

@@ -48,6 +48,16 @@ done
 says "an unknown pass" 1 "zz" "$PTC" show $mini --after zz
 says "no data" 1 "--data" "$PTC" run $gpt --steps 1
 says "opt: an unknown pass" 1 "passes: simplify, " "$PTC" opt --pass=simplify,zz tests/golden/dead-op.pir
+train="run $gpt --set vocab=256 --steps 1 --data"
+says "data for an input that is not there" 1 "inputs that take data: tokens" "$PTC" $train foo=tests/data/text.txt
+for to in save trace; do # before the first step, not after the last
+	says "--$to to nowhere" 3 "'/nowhere/x' can't be written" "$PTC" $train tests/data/text.txt --$to /nowhere/x
+	if [ -s "$TMP/out" ]; then bad "--$to to nowhere: no step" "$TMP/out"; else ok "--$to to nowhere: no step"; fi
+	says "--$to into a folder" 3 "Is a directory" "$PTC" $train tests/data/text.txt --$to "$TMP"
+done
+echo old >"$TMP/old" && ln -sf old "$TMP/link"
+says "--trace to a link, no step" 1 "no step was run" "$PTC" run $gpt --set vocab=256 --data tests/data/text.txt --steps 0 --trace "$TMP/link"
+if [ "$(cat "$TMP/old")" = old ]; then ok "what was there stays"; else bad "what was there stays" "$TMP/old"; fi
 says "dump after a pass" 0 "%0 = " "$PTC" $mini --dump-after partition -o "$TMP/plan"
 says "verify" 0 "compiled in" "$PTC" $gpt --mesh dp=2,tp=2 --plan all --verify -o "$TMP/plan"
 says "an unwritable plan" 1 "error" "$PTC" $mini -o /nowhere/plan
