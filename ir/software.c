@@ -18,7 +18,7 @@ const struct switch_info switches[NSWITCH] = {
 	[SW_DP] = { "dp_overlap", { "plan", "on", "off" } },
 	[SW_EP] = { "ep_overlap", { "plan", "on", "off" } },
 	[SW_DISPATCH] = { "dispatch", { "once", "each" } },
-	[SW_P2P] = { "p2p", { "async", "blocking" } },
+	[SW_P2P] = { "p2p", { "async", "blocking", "single" } },
 	[SW_SCATTER] = { "p2p_scatter", { "off", "on" } },
 	[SW_GRADS] = { "grads", { "plan", "bf16" } },
 	[SW_RECOMPUTE] = { "recompute", { "plan", "whole" } },
@@ -35,8 +35,9 @@ const struct software presets[] = {
 	/* Megatron-LM before flash attention: fused softmax and layer norm, loss in fp32, all collectives in line. */
 	STACK("megatron_2019",  UNFUSED, FUSED,    FP32,  OFF, OFF, ON, OFF, BLOCKING, ON, BF16, WHOLE),
 	STACK("megatron_2021",  UNFUSED, FUSED,    FP32,  OFF, OFF, ON, OFF, BLOCKING, ON, PLAN, WHOLE),
-	/* DeepSpeed's pipeline beside it sends whole activations from each rank. */
-	STACK("deepspeed_2021", UNFUSED, FUSED,    FP32,  OFF, OFF, ON, OFF, BLOCKING, OFF, PLAN, WHOLE),
+	/* DeepSpeed's pipeline beside it sends whole activations from each rank, and a message at a time
+	 * (TrainSchedule in runtime/pipe/schedule.py: RecvActivation, SendGrad, each blocks both stages). */
+	STACK("deepspeed_2021", UNFUSED, FUSED,    FP32,  OFF, OFF, ON, OFF, SINGLE,   OFF, PLAN, WHOLE),
 	/* NeMo and Megatron-Core with Transformer Engine, user buffers for tensor parallelism. */
 	STACK("nemo_2024",      FA3,     FUSED,    FUSED, OFF, ON,  ON, ON,  ASYNC,    ON, BF16, WHOLE),
 	STACK("nvidia_2025",    FA3,     FUSED,    FUSED, OFF, ON,  ON, ON,  ASYNC,    ON, BF16, WHOLE),

@@ -16,7 +16,7 @@ enum switch_no {
 	SW_DP,          /* do reductions at the end of a step overlap backward? */
 	SW_EP,          /* do exchanges of tokens overlap compute? */
 	SW_DISPATCH,    /* does a token cross to a node once, or once for each expert there? */
-	SW_P2P,         /* do stages go on while they send? */
+	SW_P2P,         /* do stages go on while they send? if not, do they send and get at once? */
 	SW_SCATTER,     /* do ranks of a stage that hold the same send a part each, to be gathered there? */
 	SW_GRADS,       /* width in which gradients are reduced and kept */
 	SW_RECOMPUTE,   /* what a layer without stash does again */
@@ -30,7 +30,7 @@ enum { GRAPHS_ON, GRAPHS_OFF, GRAPHS_BLOCKING };
 enum { GEMM_PLAN, GEMM_FP8, GEMM_FP4 };
 enum { OVERLAP_PLAN, OVERLAP_ON, OVERLAP_OFF };
 enum { DISPATCH_ONCE, DISPATCH_EACH };
-enum { P2P_ASYNC, P2P_BLOCKING };
+enum { P2P_ASYNC, P2P_BLOCKING, P2P_SINGLE };
 enum { SCATTER_OFF, SCATTER_ON };
 enum { GRADS_PLAN, GRADS_BF16 };
 enum { RECOMPUTE_PLAN, RECOMPUTE_WHOLE };

@@ -199,18 +199,20 @@ static void cost_stage(struct timing *t, int d, const struct op *meet, const dou
 	add(all, after, 1);
 }
 
-/* A stage that waits until its message has gone: the action takes longer, the message has no time of its own. */
-static void send_first(struct chunk_cost *x, struct busy *f, struct busy *b)
+/* A stage that waits until its message has gone: the action takes longer, the message has no time of its own. If there
+ * is one at a time, the stage that gets it waits as long: comes[] are those. */
+static void send_first(struct chunk_cost *x, const double comes[2], struct busy *f, struct busy *b)
 {
 	enum action_kind splits = x->seconds[ACT_W] > 0 ? ACT_I : ACT_B;
+	double waits[2] = { x->hop[0] + comes[0], x->hop[1] + comes[1] };
 
-	x->seconds[ACT_F] += x->hop[0];
-	x->seconds[ACT_B] += x->hop[1];
-	x->seconds[ACT_I] += splits == ACT_I ? x->hop[1] : 0;
-	f->exposed += x->hop[0];
-	b->exposed += x->hop[1];
-	f->kind[T_ACTIVATIONS] += x->hop[0];
-	b->kind[T_ACTIVATIONS] += x->hop[1];
+	x->seconds[ACT_F] += waits[0];
+	x->seconds[ACT_B] += waits[1];
+	x->seconds[ACT_I] += splits == ACT_I ? waits[1] : 0;
+	f->exposed += waits[0];
+	b->exposed += waits[1];
+	f->kind[T_ACTIVATIONS] += waits[0];
+	b->kind[T_ACTIVATIONS] += waits[1];
 	x->hop[0] = x->hop[1] = 0;
 }
 
@@ -258,8 +260,13 @@ struct step_costs step_costs_of(struct arena *mem, const struct module *m, struc
 		set_backward(chunk[g].seconds, sum(b), sum(late));
 		chunk[g].hop[0] = piped && g + 1 < chunks ? hop_seconds(t, r, g, FORWARD) : 0;
 		chunk[g].hop[1] = piped && g ? hop_seconds(t, r, g, BACKWARD) : 0;
-		if (t->price && m->software.at[SW_P2P] == P2P_BLOCKING)
-			send_first(&chunk[g], &f, &b);
+		if (t->price && m->software.at[SW_P2P] != P2P_ASYNC) {
+			bool single = piped && m->software.at[SW_P2P] == P2P_SINGLE;
+			double comes[2] = { single && g ? hop_seconds(t, r, g - 1, FORWARD) : 0,
+					    single && g + 1 < chunks ? hop_seconds(t, r, g + 1, BACKWARD) : 0 };
+
+			send_first(&chunk[g], comes, &f, &b);
+		}
 		add(&busy[d], f, (double)m->micro);
 		add(&busy[d], b, (double)m->micro);
 		add(&busy[d], late, (double)m->micro);

@@ -152,6 +152,7 @@ static void test_switches(void **state)
 	assert_true(activations_of(&x) < 0.9 * wide && activations_of(&x) > 0.5 * wide); /* gathered in 8 bits, reduced in 16 */
 	x.m->software.at[SW_GEMM] = GEMM_PLAN;
 	assert_true(with(&x, SW_P2P, P2P_BLOCKING) > t);
+	assert_true(with(&x, SW_P2P, P2P_SINGLE) > with(&x, SW_P2P, P2P_BLOCKING)); /* who gets it waits too */
 	assert_true(with(&x, SW_DP, OVERLAP_OFF) > t);
 	assert_true(with(&x, SW_GRADS, GRADS_PLAN) > t);
 	assert_true(step_of(&x) == t);
