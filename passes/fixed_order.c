@@ -8,7 +8,6 @@
  *               up the whole row, from the first to the last
  *   gradient    of a param with several uses: what each contributes is summed over microbatches and ranks by
  *               itself, and added to the others two by two
- *
  *   sum         of what iterations of a repeat add to it once a step, a penalty on params: each is one term, as above
  *
  * What an op that is not linear reads is not pending: such ones (abs, max) stand where a sum must be whole.

@@ -4,7 +4,8 @@
  * out when they are waited for, and at once. Memory that a step may not rely on holds NaNs before it. If the run ends as that
  * of the original, in the same reports and the same bits of every buffer, the mutant is harmless, else it is
  * unsafe: it hangs, crashes, is refused by a rank, or computes something else. `ptc verify` is to reject every
- * one that is unsafe. Of those that it rejects one in four is run, with -a all; -v tells of each. */
+ * one that is unsafe, unless what it computes is what its own text says (meaning.c): then it is a plan of another model, and
+ * all ranks have computed that alike. Of those that it rejects one in four is run, with -a all; -v tells of each. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -23,17 +24,22 @@
 #include "tests/mutate/mutate.h"
 #include "tests/poison.h"
 
-enum { STEPS = 2, SECONDS = 20, AGAIN = 10 /* times as many */, KINDS = 64 };
-enum truth { SAME, OTHER, BROKEN, STUCK };
+enum { STEPS = 2, SECONDS = 20, AGAIN = 10 /* times as many */, KINDS = 64, SEED = 7 };
+enum truth { SAME, MODEL, OTHER, BROKEN, STUCK };
+
+struct outcome {
+	uint64_t result[2]; /* what was computed: late, eager */
+	bool meant;         /* by one rank too, that reads the same text */
+};
 
 struct plan {
 	const char *path, *text;
 	size_t len;
-	uint64_t result[2];
+	uint64_t result;
 };
 
 struct row {
-	int64_t mutants, run, unsafe, rejected, harmless_rejected, missed;
+	int64_t mutants, run, unsafe, rejected, harmless_rejected, model, missed;
 };
 
 static bool loud, all_run;
@@ -70,6 +76,13 @@ static uint64_t hash_buffers(struct runtime *rt, uint64_t h)
 	return h;
 }
 
+double input_value(const struct buffer *b, int64_t step, int64_t i)
+{
+	uint64_t r = fnv1a(FNV_START + (uint64_t)step, &i, sizeof i) >> 20;
+
+	return b->tokens ? (double)(r % (uint64_t)b->tokens) : (double)(r % 2000) / 1000 - 1;
+}
+
 static void set_inputs(struct runtime *rt, int64_t step)
 {
 	for (uint32_t i = 0; i < rt->inputs.n; i++) {
@@ -78,19 +91,18 @@ static void set_inputs(struct runtime *rt, int64_t step)
 
 		if (!x)
 			_exit(BROKEN);
-		for (int64_t k = 0; k < in->count; k++) {
-			uint64_t r = fnv1a(FNV_START + (uint64_t)step, &k, sizeof k) >> 20;
-
-			x[k] = in->buf->tokens ? (double)(r % (uint64_t)in->buf->tokens) : (double)(r % 2000) / 1000 - 1;
-		}
+		for (int64_t k = 0; k < in->count; k++)
+			x[k] = input_value(in->buf, step, k);
 		rt_set(rt, in->buf->name, x);
 		free(x);
 	}
 }
 
-static uint64_t run(const struct plan *p, bool eager)
+/* meant: whether it does what its text says; NULL: that is not asked. */
+static uint64_t run(const struct plan *p, bool eager, bool *meant)
 {
 	struct arena *mem = arena_new();
+	struct meaning *x = meant ? meaning_of(mem, p->path, p->text, p->len, SEED) : NULL;
 	struct diag d;
 	struct runtime *rt;
 	uint64_t h = FNV_START;
@@ -103,7 +115,7 @@ static uint64_t run(const struct plan *p, bool eager)
 	if (!m || m->arena > 1 << 28 || module_ranks(m) > 64 || m->workspace < 0)
 		_exit(BROKEN);
 	m->workspace = m->workspace < 1 << 24 ? m->workspace : 1 << 24;
-	rt = rt_open(m, 7, &d);
+	rt = rt_open(m, SEED, &d);
 	if (!rt)
 		_exit(BROKEN);
 	for (int64_t step = 0; step < STEPS; step++) {
@@ -113,14 +125,26 @@ static uint64_t run(const struct plan *p, bool eager)
 		if (!rt_step(rt, step, true, &d))
 			_exit(BROKEN);
 		h = hash_buffers(rt, h);
+		if (x)
+			*meant &= meaning_step(x, rt, step);
 	}
 	rt_close(rt);
 	arena_free(mem);
 	return h;
 }
 
-/* In a process of its own: it may crash or hang. *result: what the run computed. */
-static enum truth try_run(const struct plan *p, uint64_t *result, int seconds)
+/* Late, eager, and once more beside one rank unless both end as they should. */
+static struct outcome run_all(const struct plan *p)
+{
+	struct outcome o = { { run(p, false, NULL), run(p, true, NULL) }, true };
+
+	if (o.result[0] != p->result || o.result[1] != p->result)
+		o.meant &= run(p, false, &o.meant) == o.result[0];
+	return o;
+}
+
+/* In a process of its own: it may crash or hang. */
+static enum truth try_run(const struct plan *p, struct outcome *o, int seconds)
 {
 	int fd[2], status;
 	struct pollfd in;
@@ -135,15 +159,13 @@ static enum truth try_run(const struct plan *p, uint64_t *result, int seconds)
 		exit(3);
 	if (pid == 0) {
 		struct rlimit none = { 0, 0 };
-		uint64_t r[2];
 		int sink = loud ? -1 : open("/dev/null", O_WRONLY);
 
 		setrlimit(RLIMIT_CORE, &none);
 		if (sink >= 0)
 			dup2(sink, 2);
-		r[0] = run(p, false);
-		r[1] = run(p, true);
-		_exit(write(fd[1], r, sizeof r) == sizeof r ? 0 : BROKEN);
+		*o = run_all(p);
+		_exit(write(fd[1], o, sizeof *o) == sizeof *o ? 0 : BROKEN);
 	}
 	close(fd[1]);
 	in = (struct pollfd){ .fd = fd[0], .events = POLLIN };
@@ -152,7 +174,7 @@ static enum truth try_run(const struct plan *p, uint64_t *result, int seconds)
 	while ((n = poll(&in, 1, seconds * 1000)) < 0 && errno == EINTR)
 		;
 	if (n > 0)
-		there = read(fd[0], result, 2 * sizeof *result) == 2 * sizeof *result;
+		there = read(fd[0], o, sizeof *o) == sizeof *o;
 	else
 		in.revents = 0;
 	kill(pid, SIGKILL);
@@ -162,16 +184,18 @@ static enum truth try_run(const struct plan *p, uint64_t *result, int seconds)
 	return there ? SAME : in.revents ? BROKEN : STUCK;
 }
 
-static enum truth truth_of(const struct plan *original, const struct plan *mutant, bool accepted)
+static enum truth truth_of(const struct plan *mutant, bool accepted)
 {
-	uint64_t result[2] = { 0, 0 };
-	enum truth t = try_run(mutant, result, SECONDS);
+	struct outcome o;
+	enum truth t = try_run(mutant, &o, SECONDS);
 
 	if (t == STUCK && accepted) /* the machine may be busy, and its kernels are new */
-		t = try_run(mutant, result, AGAIN * SECONDS);
+		t = try_run(mutant, &o, AGAIN * SECONDS);
 	if (t != SAME)
 		return t;
-	return result[0] == original->result[0] && result[1] == original->result[1] ? SAME : OTHER;
+	if (o.result[0] != o.result[1])
+		return OTHER;
+	return o.result[0] == mutant->result ? SAME : o.meant ? MODEL : OTHER;
 }
 
 /* -- the verdict -- */
@@ -206,18 +230,19 @@ static bool mutate(struct arena *mem, const struct plan *p, int k, uint64_t *see
 	return out->len != p->len || memcmp(out->text, p->text, p->len) != 0;
 }
 
-static void keep(const char *kind, const struct plan *p, int64_t n)
+static void keep(bool missed, const char *kind, const struct plan *p, int64_t n)
 {
+	const char *what = missed ? "missed" : "model";
 	char path[256];
 
-	snprintf(path, sizeof path, "%s/missed-%lld.pir", getenv("TMP") ? getenv("TMP") : "/tmp", (long long)n);
+	snprintf(path, sizeof path, "%s/%s-%lld.pir", getenv("TMP") ? getenv("TMP") : "/tmp", what, (long long)n);
 	FILE *f = fopen(path, "w");
 
 	if (!f)
 		return;
 	fwrite(p->text, 1, p->len, f);
 	fclose(f);
-	printf("MISSED  %s of %s: %s\n", kind, p->path, path);
+	printf("%s  %s of %s: %s\n", missed ? "MISSED" : "another model, computed alike:", kind, p->path, path);
 }
 
 /* A mutant of some plan by mutation k: not each has what it changes. */
@@ -235,7 +260,7 @@ static const struct plan *make_mutant(struct arena *mem, const struct plan *plan
 
 static void judge(const struct plan *plan, int nplan, int64_t n, int k, uint64_t *seed, struct row *row)
 {
-	static const char *const names[] = { "harmless", "other results", "broken", "stuck" };
+	static const char *const names[] = { "harmless", "another model", "other results", "broken", "stuck" };
 	struct arena *mem = arena_new();
 	struct plan mutant;
 	char why[300];
@@ -244,18 +269,19 @@ static void judge(const struct plan *plan, int nplan, int64_t n, int k, uint64_t
 	if (p) {
 		bool yes = accepted(&mutant, why, sizeof why);
 		bool asked = yes || all_run || n % 4 == 0;
-		enum truth t = asked ? truth_of(p, &mutant, yes) : BROKEN;
+		enum truth t = asked ? truth_of(&mutant, yes) : BROKEN;
 
 		row->mutants++;
 		row->run += asked;
-		row->unsafe += asked && t != SAME;
+		row->unsafe += asked && t > MODEL;
 		row->rejected += !yes;
 		row->harmless_rejected += !yes && t == SAME;
-		row->missed += yes && t != SAME;
+		row->model += yes && t == MODEL;
+		row->missed += yes && t > MODEL;
 		if (loud)
 			printf("%-28s %-30s %-14s %s", mutations[k].name, p->path, names[t], yes ? "accepted\n" : why);
 		if (yes && t != SAME)
-			keep(mutations[k].name, &mutant, n);
+			keep(t > MODEL, mutations[k].name, &mutant, n);
 	}
 	arena_free(mem);
 }
@@ -281,17 +307,21 @@ static bool load(struct plan *p, const char *path)
 		printf("REJECTED  the original %s: %s\n", path, why);
 		return false;
 	}
-	if (try_run(p, p->result, AGAIN * SECONDS) != SAME || p->result[0] != p->result[1]) {
-		printf("FAILED  the original %s does not run, or not always alike\n", path);
+	struct outcome o;
+
+	if (try_run(p, &o, AGAIN * SECONDS) != SAME || o.result[0] != o.result[1] || !o.meant) {
+		printf("FAILED  the original %s does not run, not always alike, or not as its text says\n", path);
 		return false;
 	}
+	p->result = o.result[0];
 	return true;
 }
 
 static void show(const char *name, const struct row *r)
 {
-	printf("%-28s %8lld %8lld %8lld %8lld %12lld %8lld\n", name, (long long)r->mutants, (long long)r->run,
-	       (long long)r->unsafe, (long long)r->rejected, (long long)r->harmless_rejected, (long long)r->missed);
+	printf("%-28s %8lld %8lld %8lld %8lld %12lld %8lld %8lld\n", name, (long long)r->mutants, (long long)r->run,
+	       (long long)r->unsafe, (long long)r->rejected, (long long)r->harmless_rejected, (long long)r->model,
+	       (long long)r->missed);
 }
 
 int main(int argc, char **argv)
@@ -317,7 +347,7 @@ int main(int argc, char **argv)
 		kinds++;
 	for (int64_t i = 0; i < n && !stopped; i++)
 		judge(plan, nplan, i / kinds + i, (int)(i % kinds), &seed, &rows[i % kinds]);
-	printf("%-28s %8s %8s %8s %8s %12s %8s\n", "", "mutants", "run", "unsafe", "rejected", "harmless rej.", "MISSED");
+	printf("%-28s %8s %8s %8s %8s %12s %8s %8s\n", "", "mutants", "run", "unsafe", "rejected", "harmless rej.", "models", "MISSED");
 	for (int k = 0; k < kinds; k++) {
 		show(mutations[k].name, &rows[k]);
 		all.mutants += rows[k].mutants;
@@ -325,6 +355,7 @@ int main(int argc, char **argv)
 		all.unsafe += rows[k].unsafe;
 		all.rejected += rows[k].rejected;
 		all.harmless_rejected += rows[k].harmless_rejected;
+		all.model += rows[k].model;
 		all.missed += rows[k].missed;
 	}
 	show("all", &all);

@@ -88,7 +88,7 @@ $MAKE --no-print-directory "$BUILD/mutate" >"$TMP/log" 2>&1 || bad "build mutate
 # shellcheck disable=SC2086
 if "$BUILD/mutate" ${ALL:+-a} "$N" "$SEED" $plans >"$TMP/table"; then
 	ok "$(tail -1 "$TMP/table")"
-	echo "    mutate: $(tail -1 "$TMP/table" | awk '{ print $2 " mutants, " $3 " run, " $4 " unsafe, " $5 " rejected, " $6 " of them harmless, " $7 " missed" }')"
+	echo "    mutate: $(tail -1 "$TMP/table" | awk '{ print $2 " mutants, " $3 " run, " $4 " unsafe, " $5 " rejected, " $6 " of them harmless, " $7 " plans of other models, " $8 " missed" }')"
 	[ -z "$V" ] || cat "$TMP/table"
 else
 	cp "$TMP"/missed-* "${KEEP:-/tmp}" 2>/dev/null
