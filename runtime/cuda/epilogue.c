@@ -96,7 +96,7 @@ static int epilogue_code(const struct joint *j)
 	case EPI_GELU:
 		if (e->kept < 0)
 			return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
-		return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+		return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : 0; /* what is kept is z: the plan has a place for that */
 	case EPI_DGELU:
 		return e->grad < 0 ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_DGELU_BGRAD;
 	}

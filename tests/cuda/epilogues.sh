@@ -28,6 +28,43 @@ write_model 'relu(x @ w1 + b1)'
 took "relu" A=1 "$TMP/case.pdsl" "" "1 RELU_BIAS"
 write_model 'gelu(x @ w1 + b1, erf)'
 took "erf" A=1 "$TMP/case.pdsl" "" ""
+# weights by rows of what they make, as PyTorch has them: the gradient's other operand is summed
+write_model "$gelu"
+sed -i 's/w1\[in, mid\], w2\[mid, out\]/w1[mid, in], w2[out, mid]/' "$TMP/case.pdsl"
+took "gelu, weights the other way, bf16" A=1 "$TMP/case.pdsl" precision=bf16 "1 BGRADB 1 DGELU 1 GELU_AUX_BIAS"
+
+# layers ACT BIAS: two layers, computed again for the gradients: what goes into ACT is not kept the first time
+layers() {
+	cat >"$TMP/case.pdsl" <<EOF
+dim batch = 8, in = 8, mid = 16, out = 8, layers = 2
+input x[batch, in]: float
+input y[batch]: token(out)
+param u[in, out] ~ normal(0.3)
+h[batch, in] = x
+repeat layers {
+	param w[in, mid], v[mid, in] ~ normal(0.3)
+	param b[mid] ~ normal(0.1)
+	g[batch, mid] = $1(h @ w$2)
+	h[batch, in] = h + g @ v
+}
+z[batch, out] = h @ u
+loss = cross_entropy(z, y, out)
+minimize loss with sgd(lr = 0.1)
+plan {
+	mesh dp = 1
+	batch -> dp
+	recompute full
+}
+EOF
+}
+layers "gelu" ", tanh"
+sed -i '/param b/d' "$TMP/case.pdsl"
+took "gelu, computed again" A=1 "$TMP/case.pdsl" "" "2 DGELU 2 GELU"
+layers "gelu" " + b, tanh"
+took "gelu with a bias, computed again" A=1 "$TMP/case.pdsl" "" "2 DGELU_BGRAD 2 GELU_BIAS"
+layers "relu" ""
+sed -i '/param b/d' "$TMP/case.pdsl"
+took "relu, computed again" A=1 "$TMP/case.pdsl" precision=bf16 "2 RELU"
 case_of gpt
 write_case dp=1,tp=1 - >"$TMP/case.pdsl"
 took "gpt" A=1 "$TMP/case.pdsl" precision=bf16 "8 BGRADA 6 BIAS 2 DGELU 2 GELU_AUX_BIAS"
