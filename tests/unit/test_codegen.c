@@ -282,9 +282,27 @@ static void test_scatter_in_order(void **state)
 	      "%7 = const {value=1} : f32[]\n%8 = eq %2, %3 : bool[s]\n%9 = eq %2, %4 : bool[s]\n%10 = where %9, %6, %7 : f32[s]\n"
 	      "%11 = where %8, %5, %10 : f32[s]\n%12 = mul %1, %11 : f32[s, e]\n"
 	      "%13 = scatter_add %12, %0 {dims=(v)} : f32[v, e]\nwrite %13 {buf=\"f\"}\n", -1);
+	/* a list of several blocks of the sort; rows that are few and wide look through theirs */
+	check("dim b=3\ndim s=100\ndim v=3000\ndim e=40\ndim f=4\nbuffer @\"t\" input int[b, s] tokens=3000\n"
+	      "buffer @\"u\" input int[b, s] tokens=4\nbuffer @\"dy\" param f32[b, s, e] init=normal(1)\n"
+	      "buffer @\"q\" opt f32[v, e] init=zeros\nbuffer @\"r\" opt f32[f, e] init=zeros\nforward:\n"
+	      "%0 = read {buf=\"t\"} : int[b, s]\n%1 = read {buf=\"u\"} : int[b, s]\n%2 = read {buf=\"dy\"} : f32[b, s, e]\n"
+	      "%3 = scatter_add %2, %0 {dims=(v)} : f32[v, e]\nwrite %3 {buf=\"q\"}\n"
+	      "%4 = scatter_add %2, %1 {dims=(f)} : f32[f, e]\nwrite %4 {buf=\"r\"}\n", -1);
 #ifdef WITH_CUDA
 	assert_true(puts_in_order);
 #endif
+}
+
+/* Several reductions that share their threads: over columns, and over all of a long row in parts. */
+static void test_shared_rooms(void **state)
+{
+	(void)state;
+	check("dim a=700\ndim c=40\ndim n=9000\nbuffer @\"x\" param f32[a, c] init=normal(1)\nbuffer @\"z\" param f32[n] init=normal(1)\n"
+	      "buffer @\"p\" opt f32[c] init=zeros\nbuffer @\"q\" opt f32[c] init=zeros\n"
+	      "forward:\n%0 = read {buf=\"x\"} : f32[a, c]\n%1 = read {buf=\"z\"} : f32[n]\n"
+	      "%2 = rmax %0 : f32[c]\nwrite %2 {buf=\"p\"}\n%3 = mul %0, %0 : f32[a, c]\n%4 = rmax %3 : f32[c]\nwrite %4 {buf=\"q\"}\n"
+	      "%6 = rmax %1 : f32[]\n%7 = mul %1, %1 : f32[n]\n%8 = rmax %7 : f32[]\n%9 = mul %6, %8 : f32[]\nreport %9 {key=\"a\"}\n", -1);
 }
 
 static void test_views(void **state)
@@ -334,6 +352,10 @@ static void test_random(void **state)
 	      "%9 = mul %8, %6 : f32[b@micro.dp, s, e@tp]\n"
 	      "%10 = sum %9 : f32[]+micro.dp.tp\n"
 	      "%11 = accumulate %10 : f32[]+dp.tp\n", -1, 2e-6);
+	/* 8 neighbours a thread: two blocks of the generator */
+	check("dim s=5\ndim e=64\nbuffer @\"x\" param bf16[s, e] init=normal(1)\nbuffer @\"y\" opt bf16[s, e] init=zeros\nforward:\n"
+	      "%0 = rng {key=\"a#0\", dims=(s, e)} : f32[s, e]\n%1 = read {buf=\"x\"} : bf16[s, e]\n%2 = cast %1 : f32[s, e]\n"
+	      "%3 = mul %2, %0 : f32[s, e]\n%4 = cast %3 : bf16[s, e]\nwrite %4 {buf=\"y\"}\n", -1);
 }
 
 static void test_bf16(void **state)
@@ -391,6 +413,7 @@ int main(void)
 		cmocka_unit_test(test_entropy),
 		cmocka_unit_test(test_lookup),
 		cmocka_unit_test(test_scatter_in_order),
+		cmocka_unit_test(test_shared_rooms),
 		cmocka_unit_test(test_views),
 		cmocka_unit_test(test_random),
 		cmocka_unit_test(test_bf16),

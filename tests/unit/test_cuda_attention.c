@@ -100,8 +100,13 @@ static struct world *world_new(void)
 
 /* -- a case -- */
 
+/* A few rows and keys; several tiles of both; one row alone in the last tile, which is the first of a tile of keys, and one more than
+ * the last of the tile before: what is seen across edges, where a window is 2. */
+enum extent_of_case { SMALL, LARGE, EDGE };
+
 struct all {
 	struct attention x;
+	enum extent_of_case extent;
 	void *cpu[NPLACE], *gpu[NPLACE];
 	int64_t room[NPLACE];
 };
@@ -192,11 +197,11 @@ static struct order some_order(struct rnd *r, int64_t n, bool zigzag, int64_t *s
 	return o;
 }
 
-static void make_case(struct rnd *r, struct all *a, enum dtype dt, int size, int what, bool large)
+static void make_case(struct rnd *r, struct all *a, enum dtype dt, int size, int what)
 {
 	struct attention *x = &a->x;
 	int64_t start;
-	bool zigzag = below(r, 4) == 0, join = below(r, 3) == 0;
+	bool large = a->extent == LARGE, edge = a->extent == EDGE, zigzag = below(r, 4) == 0 && !edge, join = below(r, 3) == 0;
 	int low = size == 32 ? 1 : size == 64 ? 33 : size == 96 ? 65 : size == 128 ? 97 : size == 192 ? 129 : 193;
 
 	*x = (struct attention){ .dt = dt, .nloop = LOOPS, .n = { 1 + below(r, 2), 1 + below(r, 2), 1 + below(r, 2) },
@@ -208,6 +213,10 @@ static void make_case(struct rnd *r, struct all *a, enum dtype dt, int size, int
 		x->rows = 8 * (1 + below(r, 6));
 		x->cols = 8 * (1 + below(r, 6));
 	}
+	if (edge) {
+		x->rows = x->cols = 65;
+		x->causal = true;
+	}
 	x->d = below(r, 2) ? size : low + below(r, size - low + 1);
 	x->dv = below(r, 2) ? x->d : 1 + below(r, size);
 	x->cap = what & CAP ? 2 : 0;
@@ -215,6 +224,8 @@ static void make_case(struct rnd *r, struct all *a, enum dtype dt, int size, int
 	x->row = some_order(r, x->rows, zigzag, &start);
 	x->rng_base = 5000 + (uint64_t)start * 100;
 	x->col = some_order(r, x->cols, zigzag, &start);
+	if (edge)
+		x->row.start = x->col.start = 0;
 	x->rng_row = 100;
 	x->rng_col = below(r, 4) ? 1 : 7;
 	for (int l = 0; l < LOOPS; l++) {
@@ -224,7 +235,11 @@ static void make_case(struct rnd *r, struct all *a, enum dtype dt, int size, int
 	bool odd = below(r, 2), outer = below(r, 6) == 0;
 	for (int w = 0; w < NAT; w++)
 		a->room[w] = lay(r, x, w, odd && w != AT_LSE, outer && w != AT_LSE);
-	for (int w = AT_BIAS; w <= AT_WINDOW; w++)
+	if (edge && what & EXTRA) {
+		x->extra[AT_WINDOW - NAT].there = true;
+		a->room[AT_WINDOW] = 1;
+	}
+	for (int w = AT_BIAS; w <= AT_WINDOW && !edge; w++)
 		a->room[w] = !(what & EXTRA) || below(r, 3) == 0 ? 0 : lay_extra(r, x, w);
 	if (x->extra[0].there) {
 		x->extra[AT_DBIAS - NAT] = x->extra[0];
@@ -238,7 +253,7 @@ static double first(struct rnd *r, const struct all *a, int w)
 	case AT_MASK:
 		return below(r, 4) > 0;
 	case AT_WINDOW:
-		return 1 + below(r, 12);
+		return a->extent == EDGE ? 2 : 1 + below(r, 12);
 	case AT_LSE:
 		return a->x.join ? draw(r) : 9;
 	default:
@@ -338,15 +353,15 @@ static void show(const struct attention *x, int seed, int size)
 	fflush(stdout);
 }
 
-static void one_case(struct world *w, struct gemm *g, int seed, enum dtype dt, int size, bool large)
+static void one_case(struct world *w, struct gemm *g, int seed, enum dtype dt, int size, enum extent_of_case extent)
 {
 	struct rnd r = { (uint64_t)seed * 77 + 5 };
-	struct all a = { .room = { 0 } };
+	struct all a = { .extent = extent };
 	double tol = dt == BF16 ? 2e-2 : 2e-5;
 	int narrow = dt == BF16;
 
 	below(&r, 2);
-	make_case(&r, &a, dt, sizes[size], with[size], large);
+	make_case(&r, &a, dt, sizes[size], with[size]);
 	if (getenv("SHOW"))
 		show(&a.x, seed, sizes[size]);
 	fill_case(&r, &a);
@@ -383,7 +398,7 @@ static void test_random(void **state)
 	int start = from ? atoi(from) : 0;
 
 	for (int i = start; i < start + (n ? atoi(n) : 24); i++)
-		one_case(w, g, i, i & 1 ? BF16 : F32, i / 2 % (int)LEN(sizes), false);
+		one_case(w, g, i, i & 1 ? BF16 : F32, i / 2 % (int)LEN(sizes), SMALL);
 	gemm_close(g);
 }
 
@@ -394,7 +409,9 @@ static void test_tiles(void **state)
 	struct gemm *g = gemm_open(1 << 26);
 
 	for (int i = 0; i < 4; i++)
-		one_case(w, g, 1000 + i, i & 1 ? BF16 : F32, i / 2 % 2, true);
+		one_case(w, g, 1000 + i, i & 1 ? BF16 : F32, i / 2 % 2, LARGE);
+	for (int i = 0; i < 4; i++)
+		one_case(w, g, 2000 + i, i & 1 ? BF16 : F32, i / 2, EDGE);
 	gemm_close(g);
 }
 
