@@ -1,7 +1,7 @@
 #!/bin/sh
 # The CUDA backend on the software GPU: `ptc check --backend cuda` says that the plan on GPUs computes what one rank computes on
 # the processor (each check runs four steps: one read as it is carried out, one captured, two replayed); what is said when
-# libraries are missing, or processes or GPUs are lost. `run.sh PART...` runs some parts: errors, epilogues, tune, processes, plans.
+# libraries are missing, or processes or GPUs are lost. `run.sh PART...` runs some parts: errors, epilogues, tune, processes, dry, plans.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 
@@ -77,5 +77,6 @@ EOF
 . tests/cuda/epilogues.sh
 . tests/cuda/processes.sh
 . tests/cuda/tune.sh
+. tests/cuda/dry.sh
 . tests/cuda/plans.sh
 finish

@@ -1,25 +1,32 @@
 #!/bin/sh
-# `make gpu-check`: what only silicon shows. Where there is no GPU it says what it skips, and why.
+# `make gpu-check`: what only silicon shows. Where there is no GPU it says what it skips, and why. Each step has its time-out.
 #   right     plans on the GPUs that there are compute what one rank computes on the processor
 #   speed     GPT-2 124M in bf16: tokens a second and the share of the GPU's peak, beside compiled PyTorch where that is installed
-#   links     bytes a second of the collectives of a plan, with two GPUs or more
-# PTC_CUDA_LIBS must not name the software GPU.
+#   links     tokens a second of data parallelism, and what its collectives send, with two GPUs or more
+# GPU_CHECK_DRY=1: on the software GPU of PTC_CUDA_LIBS, with a small GPT-2, so that tests run each line of this (tests/cuda/dry.sh).
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 
-gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | wc -l)
-if [ "$gpus" -lt 1 ]; then
-	for what in "plans on a GPU are right" "GPT-2 124M in bf16: tokens/s, MFU" "bandwidth of collectives"; do
-		skip "$what" "nvidia-smi finds no GPU"
+gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
+why=
+[ -n "$GPU_CHECK_DRY" ] || [ ! -e "$PTC_CUDA_LIBS/libsoftgpu.so" ] || why="PTC_CUDA_LIBS names the software GPU"
+command -v jq >/dev/null || why="jq is not installed"
+[ "$gpus" -gt 0 ] || why="nvidia-smi finds no GPU"
+if [ -n "$why" ]; then
+	for what in "plans on a GPU are right" "GPT-2 124M in bf16: tokens/s, MFU" "data parallelism, bytes of collectives"; do
+		skip "$what" "$why"
 	done
 	finish
 fi
 nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader
+steps=30 seq=1024 size=precision=bf16,microbatches=1
+[ -z "$GPU_CHECK_DRY" ] || steps=3 seq=16 size=$size,layers=1,embed=32,heads=2,vocab=256
 
 # -- right --
 
 while read -r need model plan mesh sets; do
 	name="$model $plan $mesh $sets"
+	[ -z "$GPU_CHECK_DRY" ] || [ "$plan" = params ] || continue
 	if [ "$gpus" -lt "$need" ]; then
 		skip "$name" "it needs $need GPUs, there are $gpus"
 		continue
@@ -54,36 +61,46 @@ peak_of() {
 	esac
 }
 name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)
-size=batch=8,seq=1024,precision=bf16,microbatches=1
-if "$PTC" examples/gpt2.pdsl --mesh dp=1,tp=1 --set "$size" -o "$TMP/gpt2.plan" >"$TMP/why" 2>&1 &&
-	"$PTC" explain "$TMP/gpt2.plan" --json >"$TMP/explain" 2>"$TMP/why" &&
-	timeout 900 "$PTC" run "$TMP/gpt2.plan" --backend cuda --steps 30 --data tests/data/text.txt --json >"$TMP/run" 2>"$TMP/why"; then
-	jq -s --slurpfile e "$TMP/explain" --argjson peak "$(peak_of "$name")" -r '.[-1].summary.tokens_per_s as $t |
-		"GPT-2 124M, bf16, 8 x 1024: \($t | floor) tokens/s" + (if $peak > 0 then
-		", MFU \($t * $e[0].flops.model / (8 * 1024) / ($peak * 1e12) * 1000 | floor / 10) %" else "" end)' "$TMP/run"
-	ok "GPT-2 124M in bf16"
-else
-	bad "GPT-2 124M in bf16" "$TMP/why"
+
+# gpt2 GPUS: trains it, 8 sequences a GPU; what it says is in $TMP/run, what is predicted in $TMP/explain. false: said.
+gpt2() {
+	expect "GPT-2: compile" 0 timeout 60 "$PTC" examples/gpt2.pdsl --mesh "dp=$1,tp=1" --set "batch=$((8 * $1)),seq=$seq,$size" -o "$TMP/gpt2.plan" &&
+		expect "GPT-2: explain" 0 timeout 60 "$PTC" explain "$TMP/gpt2.plan" --json && cp "$TMP/out" "$TMP/explain" &&
+		expect "GPT-2: run" 0 timeout 600 "$PTC" run "$TMP/gpt2.plan" --backend cuda --steps $steps --data tests/data/text.txt --json &&
+		cp "$TMP/out" "$TMP/run"
+}
+# says NAME FILTER: prints what jq makes of the run
+says() {
+	if jq -s --slurpfile e "$TMP/explain" --argjson peak "$(peak_of "$name")" --argjson n "$gpus" --argjson tokens "$((8 * seq))" -r "$2" "$TMP/run" >"$TMP/said" 2>"$TMP/why"; then
+		cat "$TMP/said"
+		ok "$1"
+	else
+		bad "$1: its numbers can't be read" "$TMP/why"
+	fi
+}
+
+if gpt2 1; then
+	says "GPT-2 124M in bf16" '(.[-1].summary.tokens_per_s // error("no tokens_per_s")) as $t | ($e[0].flops.model // error("no flops.model")) as $f |
+		"GPT-2, bf16, 8 sequences: \($t | floor) tokens/s" + if $peak > 0 then
+		", MFU \($t * $f / $tokens / ($peak * 1e12) * 1000 | floor / 10) %" else ", MFU unknown: no peak is known for this GPU" end'
 fi
-if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-	expect "PyTorch" 0 timeout 900 python3 tests/gpu/gpt2_torch.py && cat "$TMP/out" && ok "PyTorch"
-else
+if ! command -v python3 >/dev/null; then
+	skip "compiled PyTorch" "python3 is not installed"
+elif ! timeout 120 python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
 	skip "compiled PyTorch" "python3 has no torch that sees a GPU"
+elif expect "PyTorch" 0 timeout 600 python3 tests/gpu/gpt2_torch.py; then
+	cat "$TMP/out"
+	ok "PyTorch"
 fi
 
 # -- links --
 
 if [ "$gpus" -lt 2 ]; then
-	skip "bandwidth of collectives" "it needs two GPUs"
+	skip "data parallelism, bytes of collectives" "it needs 2 GPUs, there is 1"
 else
-	n=$([ "$gpus" -ge 8 ] && echo 8 || echo 2)
-	if "$PTC" examples/gpt2.pdsl --mesh dp=$n,tp=1 --set "batch=$((8 * n)),seq=1024,precision=bf16,microbatches=1" -o "$TMP/dp.plan" >"$TMP/why" 2>&1 &&
-		timeout 900 "$PTC" run "$TMP/dp.plan" --backend cuda --steps 30 --data tests/data/text.txt --json >"$TMP/run" 2>"$TMP/why"; then
-		jq -s -r --arg n "$n" '.[-1].summary | "data parallel over \($n): \(.tokens_per_s | floor) tokens/s; sent a step: \([.comm[].bytes] | add) bytes"' \
-			"$TMP/run"
-		ok "data parallel over $n GPUs"
-	else
-		bad "data parallel over $n GPUs" "$TMP/why"
+	[ "$gpus" -lt 8 ] && gpus=2 || gpus=8
+	if gpt2 $gpus; then
+		says "data parallel over $gpus GPUs" '.[-1].summary | "data parallel over \($n): \(.tokens_per_s | floor) tokens/s; each sends a step: \([.comm[0][].bytes] | add) bytes"'
 	fi
 fi
 finish
