@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "frontend/cmd_calibrate.h"
+#include "ir/file.h"
 #include "frontend/cmd_explain.h"
 #include "ir/file.h"
 
@@ -100,6 +101,8 @@ int cmd_calibrate(struct session *s)
 	}
 	if (!backend)
 		return WRONG;
+	if (s->opt->out && !streq(s->opt->out, "-") && !outfile_check(s->mem, s->opt->out, &s->diag))
+		return MACHINE;
 	if (!backend_machine(backend, &on, &s->diag))
 		return MACHINE;
 	text_put(&out, "# Made by ptc calibrate: what this machine does for so many ranks. To plan for it, include this file\n"

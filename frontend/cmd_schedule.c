@@ -22,10 +22,13 @@ static bool fits(struct session *s, const struct module *m, const char *path, co
 		iterations += dim_size(m, m->pipe.loops.at[i]);
 	if (m->pipe.user < 0)
 		return diag_error(&s->diag, (struct span){ 0 }, "%s: the plan has no pipeline for this order", path);
+	if (x->m != m->micro) {
+		diag_error(&s->diag, (struct span){ 0 }, "%s: %d microbatches, but the plan has %lld", path, x->m, (long long)m->micro);
+		diag_note(&s->diag, (struct span){ 0 }, "--set microbatches=%d gives it as many", x->m);
+		return false;
+	}
 	if (x->p != pipe_stages(m))
 		diag_error(&s->diag, (struct span){ 0 }, "%s: %d rows, but %d stages", path, x->p, pipe_stages(m));
-	else if (x->m != m->micro)
-		diag_error(&s->diag, (struct span){ 0 }, "%s: %d microbatches, but the plan has %lld", path, x->m, (long long)m->micro);
 	else if (m->pipe.fixed && (int)m->pipe.end.n != chunks)
 		diag_error(&s->diag, (struct span){ 0 }, "%s: %d chunks, but 'stages' has %u entries", path, chunks, m->pipe.end.n);
 	else if (m->pipe.loops.n && chunks > iterations + 2)

@@ -45,6 +45,9 @@ for order in gpipe 1f1b interleaved zb_h1 zb_v; do
 	says "--set pipeline=$order" 0 "pipeline    $order, 2 stages" "$PTC" $pipe --set pipeline=$order,microbatches=4
 	says "--add pipeline $order" 0 "pipeline    $order, 2 stages" "$PTC" $pipe --set microbatches=4 --add "pipeline $order"
 done
+printf '0F0,0B0\n1F0,1B0\n' >"$TMP/one.csv"
+says "calibrate to nowhere" 3 "can't be written" timeout 5 "$PTC" calibrate -o /nowhere/here.pdsl
+says "an order of fewer microbatches" 1 "--set microbatches=1 gives" "$PTC" explain tests/explain/gpt.pdsl --mesh pp=2 --schedule "$TMP/one.csv"
 says "an unknown pass" 1 "zz" "$PTC" show $mini --after zz
 says "no data" 1 "--data" "$PTC" run $gpt --steps 1
 says "opt: an unknown pass" 1 "passes: simplify, " "$PTC" opt --pass=simplify,zz tests/golden/dead-op.pir
