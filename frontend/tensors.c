@@ -69,8 +69,9 @@ static int take(struct tensors *t, const struct seen *s, int i, int size, int64_
 	return size / fits;
 }
 
-/* The axis is larger than all the dims that could take it, times what is left of it: said once an arrow. */
-static void warn_replicated(struct tensors *t, const struct seen *s, const struct arrow *a, int axis, int left)
+/* The axis is larger than all the dims that could take it, times what is left of it: said once an arrow. on: how often
+ * the dims were cut before. */
+static void warn_replicated(struct tensors *t, const struct seen *s, const struct arrow *a, int axis, int left, const int64_t *on)
 {
 	int whole = t->c->m->mesh.at[axis].size;
 	const struct module *m = t->c->m;
@@ -81,10 +82,10 @@ static void warn_replicated(struct tensors *t, const struct seen *s, const struc
 		for (int i = 0; i < s->nd; i++) {
 			if (s->d[i] != a->dims.d[k])
 				continue;
-			int64_t size = dim_size(m, s->d[i]);
+			int64_t size = dim_size(m, s->d[i]) / on[i];
 
-			text_put(&dims, "%s%s is %lld", dims.n ? ", " : "", m->dims.at[s->d[i]].name,
-				 (long long)size);
+			text_put(&dims, on[i] > 1 ? "%s%s has %lld left" : "%s%s is %lld", dims.n ? ", " : "",
+				 m->dims.at[s->d[i]].name, (long long)size);
 			if (size > 1)
 				text_put(&sizes, "%s%lld", sizes.n ? " or " : "", (long long)(product *= size));
 		}
@@ -110,8 +111,10 @@ static void apply(struct tensors *t, const struct seen *s, uint32_t no, const st
 		int whole = t->c->m->mesh.at[a->axes[x]].size, size = whole;
 		const struct arrow *taken = used[a->axes[x]];
 		struct fate *fate = &t->fate[no][x];
+		int64_t before[MAX_DIMS];
 		bool touched = a->none;
 
+		memcpy(before, on, sizeof before);
 		for (int k = 0; k < a->dims.n; k++)
 			for (int i = 0; i < s->nd; i++) {
 				if (s->d[i] != a->dims.d[k])
@@ -123,7 +126,7 @@ static void apply(struct tensors *t, const struct seen *s, uint32_t no, const st
 			}
 		/* Where an input is not cut enough, all work is done more than once. Params may be: few heads of keys. */
 		if (!taken && touched && !a->none && size > 1 && (size == whole || s->input))
-			warn_replicated(t, s, a, a->axes[x], size);
+			warn_replicated(t, s, a, a->axes[x], size, before);
 		t->applies[no] |= a->none;
 		fate->took |= touched && !taken && s->value;
 		if (touched && taken && s->value && !fate->blocked && !taken->sel == !a->sel) {
