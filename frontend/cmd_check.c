@@ -13,7 +13,7 @@
 #include "frontend/cmd_compare.h"
 #include "ir/rng.h"
 
-enum { STEPS = 2, BUDGET = 4000000 };
+enum { STEPS = 2, BUDGET = 4000000, MOST_CHECKED = 1024 };
 
 /* A named value of the twin, in one iteration. */
 struct seen {
@@ -493,6 +493,12 @@ int cmd_check(struct session *s)
 	if (!on)
 		return WRONG;
 	struct module *plan = check_plan(s, set, NULL, NULL);
+
+	if (plan && module_ranks(plan) > MOST_CHECKED) {
+		diag_error(&s->diag, (struct span){ 0 }, "%lld ranks are too many to do what each of them does; at most %d", (long long)module_ranks(plan), MOST_CHECKED);
+		diag_note(&s->diag, (struct span){ 0 }, "ptc verify proves a plan of any size; for the numbers take a smaller mesh of the same axes, as --mesh dp=2,tp=2");
+		return WRONG;
+	}
 	struct module *bare = plan ? check_twin(s, plan, set, "optimizer") : NULL;
 	struct module *twin = bare && !o->eval_only ? check_twin(s, plan, set, NULL) : NULL;
 

@@ -30,7 +30,7 @@ static bool axis_size(struct ctx *c, const struct node *a, int *size)
 	}
 	if (!eval_size(c, a->a, &n))
 		return false;
-	if (n < 1 || n > 1 << 20) {
+	if (n < 1 || n > MOST_RANKS) {
 		fail(c, a->a->at, "axis '%s' is %lld; it is at least 1 and at most 2^20", a->name,
 		     (long long)n);
 		return false;
@@ -113,8 +113,8 @@ static void make_axes(struct ctx *c)
 		ranks *= a.size;
 		PUSH(c->mem, &c->m->axes, a);
 	}
-	if (ranks > 0x1p24)
-		fail(c, c->m->mesh.at[0].at, "this mesh has %.0f ranks; 2^24 is the most", ranks);
+	if (ranks > MOST_RANKS)
+		fail(c, c->m->mesh.at[0].at, "this mesh has %.0f ranks; %d is the most", ranks, MOST_RANKS);
 }
 
 /* -- settings -- */

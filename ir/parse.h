@@ -3,7 +3,7 @@
 #define PTC_PARSE_H
 #include "ir/lex.h"
 
-enum { MOST_DIMS = 4096, MOST_BUFFERS = 16384, MOST_RANKS = 1 << 20 };
+enum { MOST_DIMS = 4096, MOST_BUFFERS = 16384 };
 static const int64_t MOST_SIZE = (int64_t)1 << 40; /* of a dim */
 
 /* -- parse_type.c -- */
