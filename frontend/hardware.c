@@ -1,4 +1,5 @@
 /* Hardware blocks: of the file, else of the table built in from examples/hardware.pdsl. */
+#include <math.h>
 #include <stddef.h>
 
 #include "frontend/lower.h"
@@ -13,9 +14,9 @@ static bool positive(struct ctx *c, const struct node *n, double *x)
 	}
 	if (!eval_number(c, n, "a figure of a machine", x))
 		return false;
-	if (*x > 0)
+	if (*x > 0 && *x < 1e18)
 		return true;
-	fail(c, n->at, "this must be positive");
+	fail(c, n->at, *x > 0 ? "no machine has this" : "this must be positive");
 	return false;
 }
 
@@ -71,6 +72,8 @@ static void attention(struct ctx *c, const struct node *line)
 	const struct figure figure[] = { { "fa1", &hw->fa1 }, { "fa2", &hw->fa2 }, { "fa3", &hw->fa3 } };
 
 	figures(c, line, LEN(figure), figure, "fa1 = x, fa2 = x, fa3 = x");
+	if (hw->fa1 > 1 || hw->fa2 > 1 || hw->fa3 > 1)
+		fail(c, line->at, "shares of the peak are at most 1");
 }
 
 /* -- what was measured -- */
@@ -142,7 +145,7 @@ static void add_link(struct ctx *c, const struct node *line)
 	struct hardware *hw = &c->m->hw;
 	const struct node *first = line->list;
 	struct link *l = &hw->link[hw->nlink];
-	double x;
+	double x = 0;
 
 	if (!first || first->kind != N_NAME || hw->nlink == (int)LEN(hw->link)) {
 		fail(c, line->at, first && first->kind == N_NAME ? "more than 4 links" :
@@ -153,8 +156,10 @@ static void add_link(struct ctx *c, const struct node *line)
 	for (const struct node *a = first->next; a; a = a->next) {
 		if (a->kind != N_KEY)
 			unknown_key(c, a, "link", "group, bandwidth, latency");
+		else if (streq(a->name, "group") && positive(c, a->a, &x) && x != floor(x))
+			fail(c, a->a->at, "a group is a whole number of ranks");
 		else if (streq(a->name, "group"))
-			l->group = positive(c, a->a, &x) ? (int64_t)x : 0;
+			l->group = (int64_t)x;
 		else if (streq(a->name, "bandwidth"))
 			positive(c, a->a, &l->bandwidth);
 		else if (streq(a->name, "latency"))
@@ -219,6 +224,8 @@ static void read_block(struct ctx *c, const struct node *block)
 		hw->bf16 = hw->fp32;
 	if (hw->fp32 <= 0)
 		hw->fp32 = hw->bf16;
+	if (hw->best16 > hw->bf16 || (hw->fp8 > 0 && hw->best8 > hw->fp8))
+		fail(c, block->at, "hardware '%s' sustains more than its peak", block->name);
 	if (hw->measured.gemm[0].rate <= 0)
 		hw->measured.gemm[0] = hw->measured.gemm[1];
 }
