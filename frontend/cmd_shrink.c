@@ -21,6 +21,7 @@ struct shrink {
 	struct session *s;
 	const char *set;  /* the user's */
 	bool fewer;       /* microbatches than the plan has */
+	bool shrunk;
 	struct layout how;
 	struct free_dim dim[MAX_FREE];
 	int n;
@@ -173,6 +174,7 @@ static bool shrink_one(struct shrink *k, double *cost)
 		k->how.set = settings(k);
 	} else {
 		*cost = now;
+		k->shrunk = true;
 	}
 	return true;
 }
@@ -191,8 +193,8 @@ const char *shrink_model(struct session *s, double budget)
 	k.fewer = m->micro > MICRO && !is_set(o->set, "microbatches");
 	while (cost > budget && shrink_one(&k, &cost))
 		;
-	if (k.how.set == o->set)
-		return o->set; /* it fits, but only just */
+	if (!k.shrunk && !k.fewer)
+		return o->set; /* it fits, but only just, or does not compile for another reason */
 	printf("%s is too big to be evaluated; checked with %s\n", o->file, k.how.set);
 	return k.how.set;
 }

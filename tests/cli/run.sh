@@ -49,6 +49,8 @@ printf '0F0,0B0\n1F0,1B0\n' >"$TMP/one.csv"
 says "calibrate to nowhere" 3 "can't be written" timeout 5 "$PTC" calibrate -o /nowhere/here.pdsl
 says "an order of fewer microbatches" 1 "--set microbatches=1 gives" "$PTC" explain tests/explain/gpt.pdsl --mesh pp=2 --schedule "$TMP/one.csv"
 says "ranks that no plan file may have" 1 "1048576 is the most" "$PTC" $mini --mesh dp=1048576,tp=2 -o "$TMP/plan"
+expect "check of what does not compile" 1 "$PTC" check examples/gpt-mini.pdsl --add 'chunk nix, parts = 2' &&
+	if [ -s "$TMP/out" ]; then bad "check of what does not compile" "$TMP/out"; else ok "check of what does not compile"; fi
 says "too many ranks to check" 1 "ptc verify proves a plan of any size" timeout 20 "$PTC" check $mini --mesh dp=4096
 says "an unknown pass" 1 "zz" "$PTC" show $mini --after zz
 says "no data" 1 "--data" "$PTC" run $gpt --steps 1
