@@ -25,5 +25,7 @@ int cmd_compile(struct session *s)
 	fprintf(stderr, "%s: %lld rank%s (%s), %lld params, %.1f MB a rank, compiled in %.3f s\n", o->file,
 		(long long)module_ranks(m), module_ranks(m) == 1 ? "" : "s", mesh_text(s->mem, m),
 		(long long)param_count(m), (double)(m->arena + m->workspace) / 1e6, seconds);
+	if (!o->out)
+		fputs("ptc: note: nothing is written; -o FILE writes the plan\n", stderr);
 	return DONE;
 }

@@ -240,9 +240,14 @@ bool lower_hardware(struct ctx *c, const char *name, struct span at)
 	struct near near = { .name = name };
 
 	for (uint32_t i = 0; i < c->hardware.n; i++) {
-		near_offer(&near, c->hardware.at[i]->name);
-		if (streq(c->hardware.at[i]->name, name))
-			return read_block(c, c->hardware.at[i]), true;
+		const struct node *block = c->hardware.at[i];
+
+		for (uint32_t j = i + 1; j < c->hardware.n; j++)
+			if (streq(block->name, c->hardware.at[j]->name))
+				fail(c, c->hardware.at[j]->name_at, "hardware '%s' is already defined", block->name);
+		near_offer(&near, block->name);
+		if (streq(block->name, name))
+			return read_block(c, block), true;
 	}
 	struct node *table = built_in(c);
 	for (const struct node *n = table; n; n = n->next) {

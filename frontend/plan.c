@@ -96,6 +96,9 @@ static void override_mesh(struct ctx *c)
 
 		if (!axis_size(c, a, &size))
 			continue;
+		for (const struct node *b = line->list; b != a; b = b->next)
+			if (streq(a->name, b->name))
+				fail(c, a->at, "axis '%s' has two sizes", a->name);
 		if (find_user_axis(c, a->name, &no))
 			c->m->mesh.at[no].size = size;
 		else
