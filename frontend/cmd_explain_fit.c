@@ -226,6 +226,16 @@ static void offer_pairs(struct tries *t)
 		}
 }
 
+/* The microbatch that fits is a change like others, if it was not among those that were tried. */
+static void add_largest(struct tries *t, const struct change *c)
+{
+	for (int i = 0; i < t->n; i++)
+		if (streq(t->at[i].set, c->set) && !t->at[i].add)
+			return;
+	if (c->set && t->n < t->cap)
+		t->at[t->n++] = *c;
+}
+
 bool find_fit(struct session *s, const struct facts *f, struct fit *x)
 {
 	struct tries t = { .s = s, .f = f, .limit = f->m->hw.memory, .cap = MAX_CHANGES };
@@ -249,6 +259,7 @@ bool find_fit(struct session *s, const struct facts *f, struct fit *x)
 			some |= t.at[i].fits;
 		if (!some)
 			offer_pairs(&t);
+		add_largest(&t, &x->microbatch);
 		qsort(t.at, (size_t)t.n, sizeof *t.at, by_time);
 	}
 	x->change = t.at;

@@ -111,10 +111,12 @@ fit() {
 	done <"$TMP/changes"
 	if jq -e '.memory.peak as $peak | .fit | (.changes | length) > 0 and all(.changes[]; .saves == $peak - .peak and .saves > 0)
 		and ([.changes[] | [(if .fits then 0 else 1 end), .step_s]] | . == sort) and .fits == false
+		and (.microbatch as $m | ($m == null) or any(.changes[]; .set == $m.set and .add == null))
 		and any(.changes[]; .fits) and all(.changes[]; .fits == (.peak <= 80e9))' "$TMP/fit" >/dev/null; then ok "$name"; else bad "$name" "$TMP/fit"; fi
 }
 fit "too large a microbatch" examples/llama.pdsl --mesh dp=8 --set microbatches=16
 fit "no state fits without its axis" examples/llama.pdsl --plan big --mesh dp=4 --set batch=64
+fit "a microbatch far off is in the table" examples/llama.pdsl --mesh dp=8 --set microbatches=1,batch=1024
 # shellcheck disable=SC2086
 if expect "the largest microbatch" 0 "$PTC" explain --json --fit $big8b && cp "$TMP/out" "$TMP/fit"; then
 	m=$(jq .fit.microbatch.microbatches "$TMP/fit")
