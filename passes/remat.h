@@ -48,6 +48,7 @@ int64_t rematerialize(struct module *m, int64_t stacks, struct front **fronts);
 
 /* -- remat_first.c -- */
 int64_t first_apart(const struct pair *p, int64_t n); /* n, or 0 where the pair can't tell its first n iterations from others */
+bool is_gathered_param(const struct node *n); /* all iterations want it in backward itself, and gather it there */
 void keep_rest(struct pair *p); /* sets node.rest: what the first p->first iterations make again, as was chosen */
 void make_first(struct pair *p); /* ... which is put at the beginning of p->b */
 

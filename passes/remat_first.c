@@ -16,8 +16,7 @@ int64_t first_apart(const struct pair *p, int64_t n)
 	return kept == NODIM || p->m->dims.at[kept].from == n - p->shared ? n : 0;
 }
 
-/* All iterations want it in backward itself, and gather it there. */
-static bool is_gathered_param(const struct node *n)
+bool is_gathered_param(const struct node *n)
 {
 	return n->v->kind == K_PARAM && n->v->def && opinfo[n->v->def->code].class == C_COMM;
 }

@@ -353,7 +353,9 @@ static void do_chosen(struct pair *p)
 	for (uint32_t i = 0; i < p->rest.n; i++) {
 		struct node *n = node_of(p, p->rest.at[i]);
 
-		if (n)
+		if (n && p->first && is_gathered_param(n))
+			n->keep = false;
+		else if (n)
 			n->rest = p->first > 0;
 	}
 	resolve(p);
