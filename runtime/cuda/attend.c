@@ -88,14 +88,18 @@ bool cuda_attention(struct rank *r, const struct instr *i, const struct attentio
 	describe(x, at, &y);
 	cuda_attention_of(&a, r->rt->m, i->op, &y);
 	y.delta = a.scratch ? (float *)(void *)gpu_room(g, SLOT_KERNEL, a.scratch) : NULL;
-	if (g->dry || (a.scratch && !y.delta))
-		return g->dry;
+	if (a.scratch && !y.delta)
+		return false;
 	for (int k = 0; k < a.nlaunch; k++) {
 		const struct cuda_launch *l = &a.launch[k];
 		CUfunction fn = gpu_function(g, l->fn, l->shared);
 
+		if (!fn)
+			return false;
+		if (g->dry)
+			continue;
 		declare(g, i->op, x, at, y.delta, a.scratch);
-		if (!fn || (l->grid && !CU(g, cuLaunchKernel, fn, l->grid, 1, 1, l->block, 1, 1, l->shared, g->compute, args, NULL)))
+		if (l->grid && !CU(g, cuLaunchKernel, fn, l->grid, 1, 1, l->block, 1, 1, l->shared, g->compute, args, NULL))
 			return false;
 	}
 	return true;
@@ -157,7 +161,7 @@ bool cuda_combine(struct key_ring *k, const struct attention *x, void *o, float 
 	char *all = gpu_room(g, SLOT_COMM, k->n * each);
 
 	if (g->dry || !all)
-		return g->dry;
+		return all && gpu_function(g, "ptc_combine", 0);
 	char *lses = all + k->n * no * 4;
 
 	if (!fork_comm(g) || !nccl_ok(g, c, lib.ncclGroupStart(), "ncclGroupStart"))

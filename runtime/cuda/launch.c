@@ -163,16 +163,20 @@ bool cuda_kernels(struct rank *r, const struct instr *i, uint32_t n, uint32_t *d
 	*done = (uint32_t)run->n;
 	char *scratch = run->scratch ? gpu_room(g, SLOT_KERNEL, run->scratch) : NULL;
 
-	if (g->dry || (run->scratch && !scratch))
-		return g->dry;
+	if (run->scratch && !scratch)
+		return false;
 	add_pointer(&c, scratch, run->scratch, true);
 	add_step(&c, r);
 	for (int k = 0; k < run->nlaunch; k++) {
 		const struct cuda_launch *l = &run->launch[k];
 		CUfunction fn = gpu_function(g, l->fn, l->shared);
 
+		if (!fn)
+			return false;
+		if (g->dry || !l->grid)
+			continue;
 		gpu_declare(c.touched, c.n);
-		if (!fn || (l->grid && !CU(g, cuLaunchKernel, fn, l->grid, 1, 1, l->block, 1, 1, l->shared, g->compute, c.args, NULL)))
+		if (!CU(g, cuLaunchKernel, fn, l->grid, 1, 1, l->block, 1, 1, l->shared, g->compute, c.args, NULL))
 			return false;
 	}
 	return true;

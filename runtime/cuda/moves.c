@@ -2,7 +2,8 @@
  * of bytes; results of attention that are combined. */
 #include "runtime/cuda/cuda.h"
 
-/* A function of the module by name, with leave for so much shared memory. NULL: said. */
+/* A function of the module by name, with leave for so much shared memory. NULL: said. The driver may load it now, for which it may
+ * wait for all that is under way, collectives too: so each is asked for in the dry step. */
 CUfunction gpu_function(struct gpu *g, const char *name, uint32_t shared)
 {
 	struct named *f = NULL;
@@ -51,10 +52,10 @@ static bool launch(struct gpu *g, CUstream s, enum cuda_move_mode mode, const st
 	CUdeviceptr to = dev(dst), from = dev(src);
 	void *args[] = { &to, &from, &m.nest };
 	const struct touched touched[] = { { dst, span(l, l->ds, ddt), true }, { src, src ? span(l, l->ss, sdt) : 0, false } };
-	CUfunction fn = g->dry || !m.grid ? NULL : gpu_function(g, m.fn, 0);
+	CUfunction fn = m.grid ? gpu_function(g, m.fn, 0) : NULL;
 
-	if (!fn)
-		return g->dry || !m.grid;
+	if (!fn || g->dry)
+		return fn || !m.grid;
 	gpu_declare(touched, LEN(touched));
 	return CU(g, cuLaunchKernel, fn, m.grid, 1, 1, m.block, 1, 1, 0, s, args, NULL);
 }

@@ -214,13 +214,24 @@ static bool find_functions(struct gpu *g, const struct cuda *c)
 	return true;
 }
 
+/* Which of them a copy takes depends on addresses, which a dry step does not know. */
+static bool find_moves(struct gpu *g)
+{
+	static const char *const names[] = { "ptc_copy16", "ptc_copy8", "ptc_copy4", "ptc_copy2", "ptc_copy1", "ptc_move" };
+
+	for (size_t i = 0; i < LEN(names); i++)
+		if (!gpu_function(g, names[i], 0))
+			return false;
+	return true;
+}
+
 static bool open_all(struct gpu *g, size_t bytes, struct diag *d)
 {
 	struct cuda *c = g->r->rt->own;
 	int arch = 0;
 
 	return find_device(g, &arch) && make_streams(g) && make_memory(g, bytes, d) && load_image(g, c, arch, d) && find_functions(g, c) &&
-	       LT(g, cublasLtCreate, &g->lt);
+	       find_moves(g) && LT(g, cublasLtCreate, &g->lt);
 }
 
 static bool cuda_open(struct rank *r, size_t bytes, struct diag *d)

@@ -191,6 +191,9 @@ CUresult cuModuleGetFunction(CUfunction *fn, CUmodule m, const char *name)
 		k++;
 	if (!k || !k->name)
 		return api_leave(m ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE);
+	if (nccl_under_way(self_host->dev)) /* the driver's lazy loading */
+		report("late kernel", "%s is loaded while collectives of gpu%d are under way: it may wait for them, and they for a rank that "
+		       "waits likewise", name, self_host->dev);
 	struct CUfunc_st *f = must(calloc(1, sizeof *f));
 	*f = (struct CUfunc_st){m, k, SHARED_STATIC_LIMIT, m->fns};
 	m->fns = f;

@@ -210,6 +210,14 @@ void nccl_explain(struct node *n, char *buf, size_t size)
 	}
 }
 
+bool nccl_under_way(int dev)
+{
+	for (const struct node *n = pending; n; n = n->after)
+		if (n->dev == dev && nccl_work_of(n))
+			return true;
+	return false;
+}
+
 bool nccl_busy(const struct ncclComm *c)
 {
 	for (const struct node *n = pending; n; n = n->after)

@@ -220,6 +220,7 @@ CUresult capture_wait(struct CUstream_st *s, CUevent e);
 void capture_forget(CUevent e);                             /* e is recorded in none any more */
 bool capturing(const struct CUstream_st *s);
 int capture_no(const struct CUstream_st *s);                /* 0: none */
+bool nccl_under_way(int dev);                               /* a collective that is not done */
 void nccl_in_graph(struct work *w, int by);                 /* so many graphs more have it, if it is NCCL's */
 CUresult capture_forbids(const char *what);                 /* a call that no thread may make while it captures */
 CUresult capture_broken(struct CUstream_st *s, CUresult error);

@@ -507,6 +507,20 @@ static void one_captures_again(int rank)
 	end(rank);
 }
 
+/* Lazy loading may wait for the device, on which the collective waits for a rank that loads too. */
+static void late_kernel(int rank)
+{
+	SETUP;
+	CUmodule m = compile(source);
+	CUfunction fn;
+	if (!odd)
+		CU(cuModuleGetFunction(&fn, m, "copy"));
+	api.ncclAllReduce(p, p, 64, ncclFloat32, ncclSum, a, s);
+	if (odd)
+		CU(cuModuleGetFunction(&fn, m, "copy"));
+	end(rank);
+}
+
 static const struct scenario {
 	const char *name, *kind;
 	bool unchecked;             /* found without checked mode too */
@@ -541,6 +555,7 @@ static const struct scenario {
 	{"root", "mismatched collective", true, NULL, root},
 	{"replay", "mismatched collective", true, NULL, one_replays_not},
 	{"capture-again", "mismatched collective", true, NULL, one_captures_again},
+	{"late-kernel", "late kernel", true, NULL, late_kernel},
 	{"graph-outlives", "deadlock", true, NULL, graph_outlives},
 	{"transfer-size", "mismatched collective", true, NULL, transfer_size},
 	{"missing", "deadlock", true, NULL, missing},
