@@ -29,7 +29,7 @@ static double piece_time(const struct piece *x)
 /* Iteration i, of a stage that has had so many. */
 static const struct piece *piece_at(const struct chain *c, int i, int had)
 {
-	return c->early && had < c->nearly ? &c->early[i] : &c->iteration[i];
+	return c->early && had < c->nfirst ? &c->early[i] : &c->iteration[i];
 }
 
 static struct sums make_sums(struct arena *mem, const struct chain *c, int chunks, int stages)
@@ -42,7 +42,7 @@ static struct sums make_sums(struct arena *mem, const struct chain *c, int chunk
 		double *fixed = x.fixed[early] = NEWN(mem, double, c->n + 1);
 
 		for (int i = 0; i < c->n; i++) {
-			const struct piece none = { 0 }, *a = piece_at(c, i, early ? 0 : c->nearly), *b = c->glue && i ? &c->glue[i] : &none;
+			const struct piece none = { 0 }, *a = piece_at(c, i, early ? 0 : c->nfirst), *b = c->glue && i ? &c->glue[i] : &none;
 
 			time[i + 1] = time[i] + piece_time(a) + piece_time(b);
 			kept[i + 1] = kept[i] + a->bytes + b->bytes;
@@ -55,7 +55,7 @@ static struct sums make_sums(struct arena *mem, const struct chain *c, int chunk
 /* Of the iterations of chunk g, by their sums. */
 static double range_sum(const struct sums *x, double *const sum[2], int g, int from, int to)
 {
-	int last = g < x->stages ? from + x->c->nearly : from, until = last < to ? last : to; /* the early ones */
+	int last = g < x->stages ? from + x->c->nfirst : from, until = last < to ? last : to; /* the early ones */
 
 	return sum[EARLY][until] - sum[EARLY][from] + sum[LATER][to] - sum[LATER][until];
 }

@@ -13,8 +13,8 @@ struct piece { /* of the work: an iteration, or straight-line code */
 struct chain {
 	const struct piece *iteration;
 	int n;
-	const struct piece *early; /* n, or NULL: an iteration that is one of the first nearly of its stage, in all its chunks */
-	int nearly;
+	const struct piece *early; /* n, or NULL: an iteration that is one of the first nfirst of its stage, in all its chunks */
+	int nfirst;
 	const struct piece *glue;  /* n, or NULL: straight-line code before iteration i > 0, that goes with it */
 	struct piece first, last;  /* before the first, after the last: of the first and the last chunk */
 	const double *work;        /* by stage, or NULL: bytes that it needs beside what its pieces hold */

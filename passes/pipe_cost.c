@@ -379,6 +379,6 @@ struct chain chain_of(struct arena *mem, const struct module *m, struct timing *
 			iteration[k++] = one;
 		}
 	}
-	return (struct chain){ .iteration = iteration, .n = total, .early = early, .nearly = early_iterations(m), .glue = glue,
+	return (struct chain){ .iteration = iteration, .n = total, .early = early, .nfirst = early_iterations(m), .glue = glue,
 			       .first = make_piece(r, t, 0, AS_CUT, 1), .last = make_piece(r, t, 2 * n, AS_CUT, 1) };
 }

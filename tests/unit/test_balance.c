@@ -39,7 +39,7 @@ static bool weigh(const struct chain *c, const int *end, int chunks, const doubl
 
 		for (int i = g ? end[g - 1] : 0; i < end[g]; i++)
 			for (int k = 0; k < 2; k++) {
-				bool early = i < (g ? end[g - 1] : 0) + c->nearly;
+				bool early = i < (g ? end[g - 1] : 0) + c->nfirst;
 				const struct piece *x = k == 0 ? early ? &c->early[i] : &c->iteration[i] : c->glue && i ? &c->glue[i] : NULL;
 
 				if (x)
@@ -102,7 +102,7 @@ static void exact_against_brute_force(void **state)
 		int n = uniform_int(&seed, 0, 9), chunks = uniform_int(&seed, 1, 5), *end;
 		struct piece *x = NEWN(mem, struct piece, n + 1), *glue = NEWN(mem, struct piece, n + 1), *early = NEWN(mem, struct piece, n + 1);
 		struct chain c = { .iteration = x, .n = n, .glue = k % 3 == 0 ? glue : NULL, .early = early,
-				   .nearly = k % 4 == 0 ? uniform_int(&seed, 1, 4) : 0 };
+				   .nfirst = k % 4 == 0 ? uniform_int(&seed, 1, 4) : 0 };
 		double inflight[5], bytes = k % 2 ? uniform(&seed, 2, 22) : 0, most, squares, m, q;
 
 		for (int i = 0; i < n; i++) {
