@@ -59,7 +59,10 @@ struct apart *apart_begin(struct gpu *g, void (*fn)(void *), const void *x, size
 	pthread_t thread;
 
 	if (a && make_locks(a)) {
-		*a = (struct apart){ .lock = a->lock, .changed = a->changed, .owners = 2, .ctx = g->ctx, .fn = fn, .bytes = bytes };
+		a->owners = 2;
+		a->ctx = g->ctx;
+		a->fn = fn;
+		a->bytes = bytes;
 		memcpy(a->x, x, bytes);
 		if (pthread_create(&thread, NULL, call, a) == 0) {
 			pthread_detach(thread);
