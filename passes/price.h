@@ -37,11 +37,15 @@ double launch_seconds(const struct module *m); /* the host's, of one launch */
 double hop_price(const struct module *m, const struct value *v);
 double hop_latency(const struct module *m);
 
+double passed_bytes(const struct module *m, const struct value *v); /* of a rank, where software keeps v in its own width */
 double memory_seconds(const struct module *m, double bytes); /* of work on elements that moves so many */
 static inline uint8_t software(const struct module *m, enum switch_no sw)
 {
 	return m->software.at[sw];
 }
+
+/* -- price_eager.c -- */
+double eager_bytes(const struct module *m, const struct op *kernel); /* that each of its ops moves, launched by itself */
 
 /* -- price_attention.c -- */
 struct op_price price_attention(const struct module *m, const struct op *op); /* or of its gradient */

@@ -305,13 +305,41 @@ static void test_shared_cores(void **state)
 	arena_free(x.mem);
 }
 
+static const struct op *maker_of(const struct module *m, const char *name)
+{
+	for (const struct op *op = m->top.first; op; op = op->next)
+		for (uint32_t i = 0; i < op->nout; i++)
+			if (op->code == OP_KERNEL && op->out[i]->name && !strcmp(op->out[i]->name, name))
+				return op;
+	return NULL;
+}
+
+/* Software without fusion moves the operands and the result of each op; of a norm, what goes in and what comes out. */
+static void test_eager(void **state)
+{
+	struct made x;
+
+	(void)state;
+	make(&x, "tests/unit/eager.pdsl", NULL, NULL, NULL, NULL);
+	const struct op *gate = maker_of(x.m, "a"), *sum = maker_of(x.m, "y"), *norm = maker_of(x.m, "x");
+	assert_true(gate && sum && norm);
+	double one = (double)local_bytes(x.m, gate->out[0]), rows = one / 512;
+
+	assert_true(op_local_bytes(x.m, gate) == 3 * one); /* two in, one out */
+	assert_true(eager_bytes(x.m, gate) == 9 * one);    /* min, gelu and add: one in, one out; the product two in */
+	assert_true(eager_bytes(x.m, sum) == 3 * one);
+	/* the rows of the table that come, x, and h; the sums of squares, and the params of the norm */
+	assert_true(eager_bytes(x.m, norm) > 4 * one && eager_bytes(x.m, norm) < 5 * one + 4 * rows);
+	arena_free(x.mem);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_products), cmocka_unit_test(test_curve), cmocka_unit_test(test_links),
 		cmocka_unit_test(test_switches), cmocka_unit_test(test_host), cmocka_unit_test(test_prefetch),
 		cmocka_unit_test(test_whole), cmocka_unit_test(test_measured), cmocka_unit_test(test_shared_cores),
-		cmocka_unit_test(test_exchange), cmocka_unit_test(test_window),
+		cmocka_unit_test(test_exchange), cmocka_unit_test(test_window), cmocka_unit_test(test_eager),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

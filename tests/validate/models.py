@@ -89,12 +89,31 @@ def moe_defs(parts):
                        "y[part = index(seq) // place, place = index(seq) % place]")
 
 
-# Grouped queries of which the last `reach` keys count.
-NEAR_DEFS = """def near(x, y) {
+# GPT-OSS (openai/gpt-oss, torch/model.py): biases on all products, and a gate and a linear part that are clamped.
+# Its sinks, a number a head in the sum of each softmax, cost nothing that shows.
+OSS_DEFS = """def sparse(x) {
+    param wr[embed, gate] ~ normal(0.02)
+    param wg[experts, embed, eff], wu[experts, embed, eff], wd[experts, eff, embed] ~ normal(0.02)
+    param br[gate], bg[experts, eff], bu[experts, eff], bd[experts, embed] ~ zeros
+    r = fp32(x) @ fp32(wr) + br
+    e = topk(r, gate, pick)
+    p = rank(e, seq, pick)
+    xe[batch, experts, slot, embed] = scatter(x, experts = e, slot = p)
+    g = min(xe @[embed] wg + bg, 7)
+    u = max(min(xe @[embed] wu + bu, 7), -7)
+    share[batch, experts, slot] = scatter(softmax(r[gate = e], pick), experts = e, slot = p)
+    add[batch, experts, slot, embed] = bd * share
+    ye = bf16(bf16(gelu(g, quick) * (u + 1) * share) @[eff] wd + add)
+    return sum(ye[experts = e, slot = p], pick)
+}
+"""
+
+OSS_ATTENTION = """def %s(x, y) {
     param wq[embed, kv, group, head], wk[embed, kv, head], wv[embed, kv, head], wo[kv, group, head, embed] ~ normal(0.02)
-    q = rope(x @ wq, seq, head)
-    k = rope(y @ wk, ctx, head)
-    return attention(q, k, y @ wv, head, ctx, causal = seq, window = %d) @[kv, group, head] wo
+    param bq[kv, group, head], bk[kv, head], bv[kv, head], bo[embed] ~ zeros
+    q = rope(x @ wq + bq, seq, head)
+    k = rope(y @ wk + bk, ctx, head)
+    return attention(q, k, y @ wv + bv, head, ctx, causal = seq%s) @[kv, group, head] wo + bo
 }
 """
 
@@ -106,11 +125,9 @@ t = t + sparse.mtp(h)%s
 """
 
 
-def attention_block(m, window=False):
+def attention_block(m):
     if m.get("mla"):
         return "    x = latent(x)\n"
-    if window:
-        return "    h = rms.attn(x, embed)\n    x = x + near(h, h[seq -> ctx])\n"
     return "    h = rms.attn(x, embed)\n    x = x + gqa(h, h[seq -> ctx], seq, ctx, embed, kv, group, head)\n"
 
 
@@ -150,20 +167,21 @@ def program(row, vocab, batch):
             dims.append("dim heads = %d, nope = %d, rot = %d, qk = nope + rot, vhead = %d, qrank = %d, kvrank = %d" % (
                 m["heads"], mla["qk_nope_head_dim"], mla["qk_rope_head_dim"], mla["v_head_dim"], mla["q_lora_rank"], mla["kv_lora_rank"]))
             defs += MLA_DEFS
-        defs += moe_defs(parts)
+        clamped = m.get("activation") == "clamped swiglu"
+        defs += OSS_DEFS if clamped else moe_defs(parts)
         shared = " + swiglu.shared(h, embed, %s)" % ("shared") if moe.get("shared") else ""
         if shared:
             dims.append("dim shared = %d" % (moe["shared"] * eff))
         att = attention_block(m)
         dense_body = att + "    x = x + swiglu(rms.mlp(x, embed), embed, ff)\n"
         moe_body = att + "    h = rms.moe(x, embed)\n    x = x + sparse(h)%s\n" % shared
-        if m.get("window"):  # in every second layer
+        if clamped:  # every second layer has a window
             n = m["layers"] // 2
             dims.append("dim pairs = %d" % n)
             repeats = [("pairs", n)]
-            defs += NEAR_DEFS % m["window"]
-            first = attention_block(m, True) + "    h = rms.moe(x, embed)\n    x = x + sparse(h)%s\n" % shared
-            second = moe_body.replace("rms.attn", "rms.attn2").replace("rms.moe", "rms.moe2").replace("sparse(", "sparse.two(")
+            defs += OSS_ATTENTION % ("near", ", window = %d" % m["window"]) + OSS_ATTENTION % ("far", "")
+            layer = "    h = rms.{0}(x, embed)\n    x = x + {0}(h, h[seq -> ctx])\n    h = rms.moe{0}(x, embed)\n    x = x + sparse.{0}(h)\n"
+            first, second = layer.format("near"), layer.format("far")
             loops = "repeat pairs {\n%s%s}\n" % (first, second)
         elif every > 1:
             n = m["layers"] // every
