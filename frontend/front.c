@@ -28,6 +28,14 @@ static bool read_set(struct ctx *c, const char *set)
 	return true;
 }
 
+static bool is_set_before(const struct ctx *c, uint32_t i)
+{
+	for (uint32_t k = 0; k < i; k++)
+		if (streq(c->sets.at[k].name, c->sets.at[i].name))
+			return true;
+	return false;
+}
+
 static void unused_sets(struct ctx *c)
 {
 	for (uint32_t i = 0; i < c->sets.n; i++) {
@@ -36,6 +44,10 @@ static void unused_sets(struct ctx *c)
 
 		if (s->used)
 			continue;
+		if (is_set_before(c, i)) {
+			fail(c, s->value->at, "'%s' is set twice", s->name);
+			continue;
+		}
 		for (uint32_t k = 0; k < c->file->syms.n; k++)
 			if (c->file->syms.at[k]->kind == S_DIM ||
 			    c->file->syms.at[k]->val.kind == V_NUMBER)
