@@ -130,7 +130,8 @@ struct value *new_param(struct gen *g, struct scope *s, int nd, const dimid *d)
 		if (chance(g, 75))
 			all[n++] = o->dim;
 	}
-	memcpy(all + n, d, (size_t)nd * sizeof *d);
+	for (int i = 0; i < nd; i++)
+		all[n + i] = d[i];
 	n += nd;
 	if (n > 1 && nd < n && chance(g, 10)) { /* a repeat's dim need not come first */
 		dimid first = all[0];
