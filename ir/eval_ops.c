@@ -94,9 +94,9 @@ double ev_map(const struct op *op, double a, double b, double c)
 	case OP_DIV:
 		return a / b;
 	case OP_FLOORDIV:
-		return floor(a / b);
+		return floor_quotient(op->out[0]->dt, a, b);
 	case OP_MOD:
-		return a - b * floor(a / b);
+		return a - b * floor_quotient(op->out[0]->dt, a, b);
 	case OP_POW:
 		return pow(a, b);
 	case OP_MIN:

@@ -21,6 +21,8 @@
  */
 #ifndef PTC_IR_H
 #define PTC_IR_H
+#include <math.h>
+
 #include "ir/base.h"
 #include "ir/diag.h"
 #include "ir/schedule.h"
@@ -56,6 +58,8 @@ enum dtype { F32, BF16, INT, BOOL, NDTYPE };
 extern const char *const dtype_name[NDTYPE]; /* "f32" "bf16" "int" "bool" */
 int dtype_bytes(enum dtype dt);              /* 4 2 4 1 */
 static inline bool is_float(enum dtype dt) { return dt == F32 || dt == BF16; }
+/* a // b of that type: an int over 0 is 0, which leaves a as its remainder. */
+static inline double floor_quotient(enum dtype dt, double a, double b) { return dt == INT && b == 0 ? 0 : floor(a / b); }
 
 typedef uint16_t dimid; /* index into module.dims */
 enum { NODIM = 0xffff };

@@ -70,15 +70,15 @@ static double fold1(const struct op *op, double a)
 	}
 }
 
-static double fold2(enum opcode code, double a, double b)
+static double fold2(enum opcode code, enum dtype dt, double a, double b)
 {
 	switch (code) {
 	case OP_ADD: return a + b;
 	case OP_SUB: return a - b;
 	case OP_MUL: return a * b;
 	case OP_DIV: return a / b;
-	case OP_FLOORDIV: return floor(a / b);
-	case OP_MOD: return a - b * floor(a / b);
+	case OP_FLOORDIV: return floor_quotient(dt, a, b);
+	case OP_MOD: return a - b * floor_quotient(dt, a, b);
 	case OP_POW: return pow(a, b);
 	case OP_MIN: return a < b ? a : b;
 	case OP_MAX: return a > b ? a : b;
@@ -122,7 +122,7 @@ static struct value *fold(struct module *m, struct op *op)
 	else if (op->nin == 1)
 		x = fold1(op, a[0]);
 	else if (op->nin == 2)
-		x = fold2(op->code, a[0], a[1]);
+		x = fold2(op->code, op->out[0]->dt, a[0], a[1]);
 	else if (op->code == OP_WHERE)
 		x = a[0] != 0 ? a[1] : a[2];
 	if (!isfinite(x) || (op->out[0]->dt == INT && fabs(x) > INT32_MAX))

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What functions give, in figures worked out elsewhere: a line `metric NAME = ...  # VALUE` of a
-# model here is right if a training step shows this value (1e-6), on one rank and on two.
+# model here is right if a training step shows this value (1e-6), on one rank and on two. And the evaluator computes the same loss.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 
@@ -14,6 +14,7 @@ for f in tests/values/*.pdsl; do
 				exit !(a != "null" && d <= 1e-6 * (m > 1 ? m : 1)) }'
 			then ok "$f: $metric"; else bad "$f, $mesh: $metric is $got, not $want"; fi
 		done <"$TMP/list"
+		if expect "check $f, $mesh" 0 "$PTC" check "$f" --mesh $mesh; then ok "check $f, $mesh"; fi
 	done
 done
 finish
