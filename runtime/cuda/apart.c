@@ -43,14 +43,12 @@ static void *call(void *arg)
 
 static bool make_locks(struct apart *a)
 {
-	pthread_condattr_t mono;
-
-	if (pthread_condattr_init(&mono) != 0)
+	if (!comm_cond(&a->changed))
 		return false;
-	bool ok = pthread_condattr_setclock(&mono, CLOCK_MONOTONIC) == 0 && pthread_cond_init(&a->changed, &mono) == 0;
-
-	pthread_condattr_destroy(&mono);
-	return ok && pthread_mutex_init(&a->lock, NULL) == 0;
+	if (pthread_mutex_init(&a->lock, NULL) == 0)
+		return true;
+	pthread_cond_destroy(&a->changed);
+	return false;
 }
 
 struct apart *apart_begin(struct gpu *g, void (*fn)(void *), const void *x, size_t bytes)

@@ -14,6 +14,7 @@
 
 #include "ir/file.h"
 #include "runtime/cuda/meet_wire.h"
+#include "runtime/internal.h"
 
 enum { NOT_YET_MS = 100, GRACE = 10 /* s: rank 0 says who is missing */ };
 
@@ -385,17 +386,11 @@ static bool serve_all(struct meet *m, char *why)
 
 static bool make_locks(struct meet *m)
 {
-	pthread_condattr_t a;
-
-	if (pthread_condattr_init(&a) != 0)
+	if (!comm_cond(&m->changed))
 		return false;
-	bool ok = pthread_condattr_setclock(&a, CLOCK_MONOTONIC) == 0 && pthread_cond_init(&m->changed, &a) == 0;
-
-	pthread_condattr_destroy(&a);
-	if (ok && pthread_mutex_init(&m->lock, NULL) == 0)
+	if (pthread_mutex_init(&m->lock, NULL) == 0)
 		return true;
-	if (ok)
-		pthread_cond_destroy(&m->changed);
+	pthread_cond_destroy(&m->changed);
 	return false;
 }
 
