@@ -126,6 +126,7 @@ bool rehearse(struct rank *r)
 		  rehearse_once(r, EPILOGUE);
 
 	r->scores = 0;
-	madvise(r->arena, rank_bytes(r), MADV_DONTNEED); /* zeros again */
+	if (madvise(r->arena, rank_bytes(r), MADV_DONTNEED) != 0) /* zeros again; not where pages are locked */
+		memset(r->arena, 0, rank_bytes(r));
 	return ok;
 }
