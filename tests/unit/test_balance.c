@@ -210,12 +210,9 @@ static void llama_405b(void **state)
 	struct chain c = chain_of(mem, 126, .3, 2);
 	struct costs like = { .receive = RECEIVE_BUFFERS, .clip = true };
 	struct schedule s = { .kind = SCHED_INTERLEAVED, .p = 16, .v = 8, .m = 16 }, four = { .kind = SCHED_INTERLEAVED, .p = 16, .v = 4, .m = 16 };
-	clock_t start = clock();
 	struct balance b = balance_chain(mem, &c, &s, &like, 0);
-	double ms = (double)(clock() - start) * 1000 / CLOCKS_PER_SEC;
 
-	printf("126 layers on 16 x 8 chunks: %.2f ms\n", ms);
-	assert_true(ms < 600); /* some 15 ms; sanitizers and busy machines */
+	assert_int_equal(b.simulations, 2); /* of so many chunks none is moved */
 	for (int g = 0; g < 128; g++)
 		assert_int_equal(b.end[g] - (g ? b.end[g - 1] : 0), g > 0 && g < 127);
 	assert_true(fabs(over_ideal(mem, &c, &s, b.end) - 1.234) < .0006);
