@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "frontend/cmd_calibrate.h"
-#include "ir/file.h"
 #include "frontend/cmd_explain.h"
 #include "ir/file.h"
 
