@@ -146,15 +146,31 @@ static const struct op *find_meeting(const struct module *m)
 	return NULL;
 }
 
+/* Compute of a stage that collectives of a step go on behind: those of its n chunks one after another, a chunk's
+ * behind its own first forward (or last backward), and until the next chunk's turn comes. */
+struct window {
+	int n;
+	double own, turn;
+};
+
+/* What no compute hides of collectives that take `all` seconds: of the first chunk's alone, or of all together. */
+static double shown_of(double all, const struct window *w)
+{
+	double first = all / w->n - HIDE_MOST * w->own, last = all - HIDE_MOST * (w->own + (w->n - 1) * w->turn);
+
+	return fmax(SHOW_LEAST * all, fmax(first, last));
+}
+
 /* What a window of compute leaves of collectives behind it, and what they slow it. */
-static void show_behind(struct busy *b, double window)
+static void show_behind(struct busy *b, struct window w)
 {
 	for (int k = 0; k < NTIME; k++) {
-		double all = b->behind[k], shown = fmax(SHOW_LEAST * all, all - HIDE_MOST * window);
+		double all = b->behind[k], shown = shown_of(all, &w);
 
 		if (all <= 0)
 			continue;
-		window = fmax(0, window - all);
+		w.own = fmax(0, w.own - all / w.n);
+		w.turn = fmax(0, w.turn - all / w.n);
 		b->exposed += shown + CONTENTION * (all - shown);
 		b->kind[k] += shown + CONTENTION * (all - shown);
 		b->hidden += all - shown;
@@ -162,7 +178,7 @@ static void show_behind(struct busy *b, double window)
 }
 
 /* At the end of a step gradients are reduced behind backward, params gathered before the next forward. */
-static void split_behind(struct busy *b, const double window[2])
+static void split_behind(struct busy *b, const struct window window[2])
 {
 	double params = b->behind[T_PARAMS];
 
@@ -173,8 +189,8 @@ static void split_behind(struct busy *b, const double window[2])
 	show_behind(b, window[0]);
 }
 
-/* window: seconds of the first forward and of the last backward of the stage */
-static void cost_stage(struct timing *t, int d, const struct op *meet, const double window[2], struct stage_cost *x, struct busy *all)
+/* window: that of forward and that of backward */
+static void cost_stage(struct timing *t, int d, const struct op *meet, const struct window window[2], struct stage_cost *x, struct busy *all)
 {
 	struct part part = { .section = PROLOGUE, .chunk = -1, .stage = pipe_axis(t->m) < 0 ? -1 : d,
 			  .places = pipe_axis(t->m) < 0 ? 1 : pipe_places(t->m, d) };
@@ -216,17 +232,20 @@ static void send_first(struct chunk_cost *x, const double comes[2], struct busy 
 	x->hop[0] = x->hop[1] = 0;
 }
 
-/* The first forward and the last backward of a stage: of several chunks, those that run between two waits. */
-static void find_window(const struct schedule *s, const struct chunk_cost *chunk, int d, double window[2])
+/* Behind the first forward and the last backward of a stage. Of interleaved chunks each runs as many microbatches as
+ * there are stages, then the next has its turn: Megatron-Core starts a chunk's gathers when the one before has its
+ * first microbatch, its reductions when it has done its last (core/pipeline_parallel/schedules.py). */
+static void find_window(const struct schedule *s, const struct chunk_cost *chunk, int d, struct window window[2])
 {
-	double times = s->v > 1 ? (double)(s->p < s->m ? s->p : s->m) / 2 : 1;
+	double row = s->v > 1 ? s->p < s->m ? s->p : s->m : 0, sum[2] = { 0, 0 };
 
-	window[0] = window[1] = 0;
 	for (int g = 0; g < s->p * s->v; g++)
 		if (schedule_stage(s, g) == d) {
-			window[0] += chunk[g].seconds[ACT_F] * times / s->v;
-			window[1] += chunk[g].seconds[ACT_B] * times / s->v;
+			sum[0] += chunk[g].seconds[ACT_F] / s->v;
+			sum[1] += chunk[g].seconds[ACT_B] / s->v;
 		}
+	for (int i = 0; i < 2; i++)
+		window[i] = (struct window){ .n = s->v, .own = sum[i], .turn = row * sum[i] };
 }
 
 /* Other software holds so much of a microbatch; what it holds beside what the plan does, I frees: scores, mostly. */
@@ -272,7 +291,7 @@ struct step_costs step_costs_of(struct arena *mem, const struct module *m, struc
 		add(&busy[d], late, (double)m->micro);
 	}
 	for (int d = 0; d < stages; d++) {
-		double window[2];
+		struct window window[2];
 
 		find_window(&x.s, chunk, d, window);
 		cost_stage(t, d, meet, window, &stage[d], &busy[d]);
