@@ -25,6 +25,7 @@
 #define ATTENTION_BACK  0.85  /* the rate of backward, against forward's */
 #define ATTENTION_RAMP  128.0 /* keys at which half of the rate is reached */
 #define TILE_EDGE       64.0  /* keys too many at an edge of what a row meets: half a tile of 128 */
+#define EXPONENTIALS  27e9    /* exponentials a second of one unit: 16 a clock, 1.4 to 1.9 GHz (Shah et al. 2024, section 3.2) */
 #define ATTENTION_USUAL 0.60  /* of the peak, where a machine's kernels are not known */
 
 /* -- the host -- */

@@ -27,10 +27,16 @@ static struct scores scores_of(const struct module *m, const struct op *op)
 	return s;
 }
 
-/* Share of the rate that a head of so many dims gets: tiles of 64 and 128 fit best. */
-static double head_share(double d)
+/* Share of the rate, which heads of 128 dims get, that one of d dims gets. A smaller one has fewer products for each
+ * exponential, and these are made at a rate of their own: the faster a machine's products, the more of the time at 128 is
+ * theirs. flops: of one score at 128 dims. Larger ones have less room for tiles. */
+static double head_share(const struct module *m, double rate, double flops, double d)
 {
-	return d < 128 ? 0.95 : d == 128 ? 1 : d <= 192 ? 0.92 : 0.90;
+	double exponentials = fmin(1, rate / flops / (m->hw.units * EXPONENTIALS));
+
+	if (d >= 128)
+		return d == 128 ? 1 : d <= 192 ? 0.92 : 0.90;
+	return m->hw.units > 0 ? d / 128 / (exponentials + (1 - exponentials) * d / 128) : 0.95;
 }
 
 static double flash_share(const struct module *m)
@@ -73,10 +79,11 @@ static double keys_met(const struct op *op, double keys)
 static double flash_seconds(const struct module *m, const struct op *op, const struct scores *s)
 {
 	double peak = op->in[0]->dt == BF16 ? m->hw.bf16 : m->hw.fp32, back = op->code == OP_ATTENTION_GRAD;
-	double flops = 2 * s->batch * s->rows * keys_met(op, s->keys) * (s->qk + s->v) * (back ? 2.5 : 1);
-	double rate = peak * flash_share(m) * ATTENTION_SHARE * head_share(s->qk) * s->keys / (s->keys + ATTENTION_RAMP);
+	double products = back ? 5 : 2, flops = products * s->batch * s->rows * keys_met(op, s->keys) * (s->qk + s->v);
+	double rate = peak * flash_share(m) * ATTENTION_SHARE * (back ? ATTENTION_BACK : 1);
 
-	return rate > 0 ? flops / (rate * (back ? ATTENTION_BACK : 1)) : 0;
+	rate *= head_share(m, rate, products * 2 * 128, s->qk) * s->keys / (s->keys + ATTENTION_RAMP);
+	return rate > 0 ? flops / rate : 0;
 }
 
 /* Scores are made, kept and read: two products forward, four backward, on all of them. */
