@@ -214,8 +214,10 @@ static struct op_price price_einsum(const struct pricing *p, const struct op *op
 	x.seconds = gemm_price(p->m, &note->gemm, op->in[0]->dt, width) * note->share;
 	x.launches = note->share;
 	if (note->gemm.batch > 1) {
+		double each = GROUPED_LAUNCH * (width == GEMM_PLAN ? 1 : 1 + GROUPED_CASTS);
+
 		x.seconds /= GROUPED_SHARE;
-		x.launches += software(p->m, SW_ELEMENTWISE) == ELEM_PLAN ? 0 : note->share * note->gemm.batch * GROUPED_LAUNCH;
+		x.launches += software(p->m, SW_ELEMENTWISE) == ELEM_PLAN ? 0 : note->share * note->gemm.batch * each;
 	}
 	if (width != GEMM_PLAN)
 		x.extra = memory_seconds(p->m, cast_bytes(p, op));

@@ -25,6 +25,13 @@ double size_curve(double bytes)
 	return 1;
 }
 
+/* Of that, what two and four GPUs get on the same links, of large messages (nccl-tests on A100: 197, 222 and 229 GB/s of
+ * 2, 4 and 8; VIA-Research/vTrain @f8dda847). */
+static double ring_share(double n)
+{
+	return n < 4 ? 0.86 : n < 8 ? 0.96 : 1;
+}
+
 /* How many ranks of the group lie in one group of link `level`. */
 static double inside(const struct module *m, uint32_t axes, int level)
 {
@@ -108,6 +115,8 @@ double link_price(const struct module *m, uint32_t axes, double sent, int ways, 
 		return sent / rate + ways * fmax(latency, m->hw.link[0].latency);
 	if (latency > 0)
 		curve = fmax(curve, NET_CURVE);
+	else
+		rate *= ring_share(n);
 	/* A tree of log2 n steps, each three messages deep, or a ring of n - 1 that are under way at once. */
 	return sent / (rate * curve) + ways * latency * fmin(3 * log2(n), (n - 1) / 2);
 }

@@ -77,7 +77,7 @@ static double waves(const struct module *m, const struct gemm *g)
 }
 
 /* Depth at which half of the rate is reached: a tile takes GEMM_FILL besides its products. The faster a unit is, the
- * more of these go by: 110 on A100, 290 on H100, 580 on B200, and twice that in fp8. */
+ * more of these go by: 150 on A100, 400 on H100, 810 on B200, and twice that in fp8. */
 static double fill_depth(const struct module *m, int width)
 {
 	const struct hardware *h = &m->hw;
