@@ -18,10 +18,12 @@ struct made {
 	struct module *m;
 };
 
-static void make(struct made *x, const char *file, const char *plan, const char *mesh, const char *set, const char *software)
+/* more: a line that is added to the plan; NULL: none */
+static void make_more(struct made *x, const char *file, const char *plan, const char *mesh, const char *set, const char *software,
+		      const char *more)
 {
 	const char *sets[2];
-	struct front_options front = { .plan = plan, .mesh = mesh, .sets = sets };
+	struct front_options front = { .plan = plan, .mesh = mesh, .sets = sets, .add = more };
 
 	*x = (struct made){ .mem = arena_new() };
 	if (set)
@@ -34,6 +36,11 @@ static void make(struct made *x, const char *file, const char *plan, const char 
 	assert_true(run_passes(x->m, &x->d, &(struct pass_options){ .verify = true }));
 }
 
+static void make(struct made *x, const char *file, const char *plan, const char *mesh, const char *set, const char *software)
+{
+	make_more(x, file, plan, mesh, set, software, NULL);
+}
+
 static double step_of(const struct made *x)
 {
 	struct flops f = count_flops(x->m);
@@ -41,13 +48,13 @@ static double step_of(const struct made *x)
 	return step_time_of(x->mem, x->m, &f).step;
 }
 
-/* Seconds of collectives on activations, of the busiest stage. */
-static double activations_of(const struct made *x)
+/* Seconds of a kind, of the busiest stage. */
+static double kind_of(const struct made *x, enum time_kind kind)
 {
 	struct flops f = count_flops(x->m);
 	struct step_time t = step_time_of(x->mem, x->m, &f);
 
-	return t.costs.stage[t.busiest].kind[T_ACTIVATIONS];
+	return t.costs.stage[t.busiest].kind[kind];
 }
 
 static double with(struct made *x, enum switch_no sw, int word)
@@ -127,6 +134,10 @@ static void test_links(void **state)
 	assert_true(link_price(m, tp, 2 * gb, 2, 0) < 2.1 * link_price(m, tp, gb, 1, 0));
 	assert_true(link_price(m, tp, 1e6, 1, 0) > 5 * 1e6 / 450e9);       /* small messages */
 	assert_true(link_price(m, dp, 1, 1, 0) > 8e-6);                    /* latency */
+	double eight = link_price(m, tp, gb, 1, 0);
+	m->axes.at[find_axis(m, "tp")].size = 2;
+	assert_true(link_price(m, tp, gb, 1, 0) > 1.1 * eight);            /* two ranks get less of their links */
+	m->axes.at[find_axis(m, "tp")].size = 8;
 	double once = link_price(m, tp | dp, gb, 1, 8);
 	m->software.at[SW_DISPATCH] = DISPATCH_EACH;
 	assert_true(link_price(m, tp | dp, gb, 1, 8) > 1.05 * once);
@@ -147,9 +158,9 @@ static void test_switches(void **state)
 	assert_true(with(&x, SW_ATTENTION, ATTN_FA2) > t);
 	assert_true(with(&x, SW_ELEMENTWISE, ELEM_EAGER) > t);
 	assert_true(with(&x, SW_GEMM, GEMM_FP8) < 0.95 * t);
-	double wide = activations_of(&x);
+	double wide = kind_of(&x, T_ACTIVATIONS);
 	x.m->software.at[SW_GEMM] = GEMM_FP8;
-	assert_true(activations_of(&x) < 0.9 * wide && activations_of(&x) > 0.5 * wide); /* gathered in 8 bits, reduced in 16 */
+	assert_true(kind_of(&x, T_ACTIVATIONS) < 0.9 * wide && kind_of(&x, T_ACTIVATIONS) > 0.5 * wide); /* gathered in 8 bits, reduced in 16 */
 	x.m->software.at[SW_GEMM] = GEMM_PLAN;
 	assert_true(with(&x, SW_P2P, P2P_BLOCKING) > t);
 	assert_true(with(&x, SW_P2P, P2P_SINGLE) > with(&x, SW_P2P, P2P_BLOCKING)); /* who gets it waits too */
@@ -200,13 +211,52 @@ static void test_window(void **state)
 	(void)state;
 	for (int i = 0; i < 2; i++) {
 		make(&x, "tests/unit/window.pdsl", NULL, NULL, i ? NULL : "reach=4096", "nvidia_2025");
-		struct flops f = count_flops(x.m);
-		struct step_time t = step_time_of(x.mem, x.m, &f);
-
-		kind[i] = t.costs.stage[0].kind[T_ATTENTION];
+		kind[i] = kind_of(&x, T_ATTENTION);
 		arena_free(x.mem);
 	}
 	assert_true(kind[1] > 0 && kind[1] < 0.25 * kind[0]);
+}
+
+/* The same FLOPs in heads of half the size take longer: as many more exponentials, which weigh the more the faster the
+ * products of a machine are. */
+static void test_heads(void **state)
+{
+	struct made x, y;
+	double ratio[2];
+
+	(void)state;
+	make(&x, "tests/unit/window.pdsl", NULL, NULL, "reach=4096", "nvidia_2025");
+	make(&y, "tests/unit/window.pdsl", NULL, NULL, "reach=4096,heads=16,head=64", "nvidia_2025");
+	for (int i = 0; i < 2; i++) {
+		ratio[i] = kind_of(&y, T_ATTENTION) / kind_of(&x, T_ATTENTION);
+		x.m->hw.bf16 *= 2.5;
+		y.m->hw.bf16 *= 2.5;
+	}
+	assert_true(ratio[0] > 1.1 && ratio[0] < 1.4);
+	assert_true(ratio[1] > 1.15 * ratio[0] && ratio[1] < 2);
+	arena_free(x.mem);
+	arena_free(y.mem);
+}
+
+/* Reductions of a step go on behind backward, of one chunk's after another while the others still have their turn: with
+ * four chunks on each of four stages much more is hidden than behind the one backward of a stage that is one chunk. */
+static void test_turns(void **state)
+{
+	static const char *const order[] = { "pipeline 1f1b", "pipeline interleaved, chunks = 4" };
+	double shown[2], plenty[2];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct made x;
+
+		make_more(&x, "examples/llama.pdsl", "big", "pp=4,dp=8,tp=8", "batch=256", "nvidia_2025", order[i]);
+		plenty[i] = kind_of(&x, T_GRADS);
+		x.m->hw.link[1].bandwidth /= 12;
+		shown[i] = kind_of(&x, T_GRADS);
+		arena_free(x.mem);
+	}
+	assert_true(fabs(plenty[0] - plenty[1]) < 1e-9);
+	assert_true(shown[0] > 12 * plenty[0] && shown[1] < 0.7 * shown[0]);
 }
 
 /* Params that are gathered ahead cost less than those that are waited for; what is waited for is a part. */
@@ -340,6 +390,7 @@ int main(void)
 		cmocka_unit_test(test_switches), cmocka_unit_test(test_host), cmocka_unit_test(test_prefetch),
 		cmocka_unit_test(test_whole), cmocka_unit_test(test_measured), cmocka_unit_test(test_shared_cores),
 		cmocka_unit_test(test_exchange), cmocka_unit_test(test_window), cmocka_unit_test(test_eager),
+		cmocka_unit_test(test_heads), cmocka_unit_test(test_turns),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
