@@ -2,18 +2,22 @@
  *
  * The dims that are written as numbers are made smaller one by one, the largest first, for as long as
  * the model still compiles. What arrows shard keeps its remainder modulo the axes (the batch: and the
- * microbatches), so that what divides divides, and what is padded is padded as before. */
+ * microbatches), so that what divides divides, and what is padded is padded as before. Where far too much is left, as
+ * with an axis of 97, a dim keeps only how it lies on its own axes: it divides, it is padded, or it is shorter than they;
+ * and what did not compile is tried again with the others smaller. */
 #include <stdio.h>
 
 #include "frontend/ast.h"
 #include "frontend/cmd.h"
 #include "frontend/frontend.h"
 
-enum { MAX_FREE = 64, MICRO = 4, LEAST = 4, LEAST_LOOP = 2 };
+enum { MAX_FREE = 64, MICRO = 4, LEAST = 4, LEAST_LOOP = 2, TRIES = 8, FAR = 10, LONG = 25, MANY = 8 };
 
 struct free_dim {
 	const char *name;
-	int64_t size, modulo, least;
+	int64_t size, least;
+	int64_t modulo; /* of all axes, if an arrow has it */
+	int64_t parts;  /* of its own axes */
 	bool done;
 };
 
@@ -22,6 +26,8 @@ struct shrink {
 	const char *set;  /* the user's */
 	bool fewer;       /* microbatches than the plan has */
 	bool shrunk;
+	bool hard;        /* remainders may change, and a dim that did not become smaller is tried again */
+	bool again;       /* one became smaller since */
 	struct layout how;
 	struct free_dim dim[MAX_FREE];
 	int n;
@@ -49,7 +55,7 @@ static void find_free(struct shrink *k)
 			continue;
 		for (struct node *d = x->list; d; d = d->next)
 			if (d->a && d->a->kind == N_NUMBER && d->a->whole && k->n < MAX_FREE && !is_set(k->set, d->name))
-				k->dim[k->n++] = (struct free_dim){ d->name, d->a->integer, 1, LEAST, false };
+				k->dim[k->n++] = (struct free_dim){ d->name, d->a->integer, LEAST, 1, 1, false };
 	}
 }
 
@@ -74,6 +80,15 @@ static struct free_dim *find_dim_of(struct shrink *k, const struct module *m, di
 	return NULL;
 }
 
+static int64_t ranks_of(const struct module *m, const struct arrow *a)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < a->naxes; i++)
+		n *= m->mesh.at[a->axes[i]].size;
+	return n;
+}
+
 static void find_limits(struct shrink *k, const struct module *m)
 {
 	int64_t axes = 1, micro = m->micro < MICRO ? m->micro : MICRO;
@@ -86,11 +101,15 @@ static void find_limits(struct shrink *k, const struct module *m)
 	for (uint32_t i = 0; i < m->mesh.n; i++)
 		axes = lcm(axes, m->mesh.at[i].size);
 	for (uint32_t i = 0; i < m->arrows.n; i++) {
-		const struct dimlist *dims = &m->arrows.at[i].dims;
+		const struct arrow *a = &m->arrows.at[i];
 
-		for (int j = 0; j < dims->n; j++)
-			if ((f = find_dim_of(k, m, dims->d[j])))
-				f->modulo = axes * (dims->d[j] == m->batch ? micro : m->arrows.at[i].zigzag ? 2 : 1);
+		for (int j = 0; j < a->dims.n; j++)
+			if ((f = find_dim_of(k, m, a->dims.d[j]))) {
+				int64_t more = a->dims.d[j] == m->batch ? micro : a->zigzag ? 2 : 1;
+
+				f->modulo = axes * more;
+				f->parts = lcm(f->parts, ranks_of(m, a) * more);
+			}
 	}
 }
 
@@ -114,12 +133,34 @@ void halve_chunks(struct module *m)
 	}
 }
 
-/* What the evaluator would do for a step, in products and elements; < 0: it does not compile. */
+/* An element costs about as much as ten products; an op, however small, as much as some elements. */
+enum { ELEMENT = 10, OP = 200 };
+
+/* What the evaluator would do for a step of all ranks, in products; before placing there is one. */
+static double work_of(const struct module *m, const struct block *b, bool placed)
+{
+	double sum = 0, ranks = placed ? (double)module_ranks(m) : 1;
+
+	for (const struct op *op = b->first; op; op = op->next) {
+		double one = OP;
+
+		if (op->body) {
+			sum += work_of(m, op->body, placed);
+			continue;
+		}
+		for (uint32_t i = 0; i < op->nout; i++)
+			one += ELEMENT * (double)(placed ? local_count(m, op->out[i]) : value_count(m, op->out[i]));
+		one += (placed ? op_local_flops(m, op) : op_flops(m, op)) / 2;
+		sum += one * op_times(m, op) * ranks;
+	}
+	return sum;
+}
+
+/* < 0: it does not compile. */
 static double work(struct session *s, struct layout how, bool placed, struct module **made)
 {
 	struct diag quiet;
 	const char *sets[] = { how.set };
-	double sum = 0;
 
 	diag_init(&quiet, s->mem, &s->src, NULL);
 	struct module *m = front_compile(s->mem, &s->src, &quiet, s->opt->file,
@@ -131,52 +172,113 @@ static double work(struct session *s, struct layout how, bool placed, struct mod
 		return -1;
 	if (made)
 		*made = m;
-	for (const struct op *op = m->top.first; op; op = op->next) {
-		sum += op_flops(m, op) / 2;
-		for (uint32_t i = 0; i < op->nout; i++)
-			sum += (double)value_count(m, op->out[i]) * 10;
-		for (const struct op *o = op->body ? op->body->first : NULL; o; o = o->next)
-			for (uint32_t i = 0; i < o->nout; i++)
-				sum += (double)value_count(m, o->out[i]) * (double)dim_size(m, op->at.dim) * 10;
-	}
-	return sum;
+	return work_of(m, &m->top, placed);
 }
 
-/* About half, with the same remainder; as it is if there is nothing smaller. */
-static int64_t smaller(const struct free_dim *d)
+/* Does x lie on the axes as the dim does? */
+static bool lies_alike(const struct free_dim *d, int64_t x, bool hard)
 {
-	int64_t half = (d->size + 1) / 2, rest = d->size % d->modulo;
-	int64_t x = half - half % d->modulo + rest;
+	int64_t m = hard ? d->parts : d->modulo;
 
-	while (x < d->least)
-		x += d->modulo;
-	return x < d->size ? x : d->size;
+	if (x < d->least || (x < m) != (d->size < m))
+		return false;
+	return hard ? (x % m == 0) == (d->size % m == 0) : x % m == d->size % m;
 }
 
-static bool shrink_one(struct shrink *k, double *cost)
+/* The largest of at most `from`, else the smallest of more, that is less than the dim has; 0: there is none. */
+static int64_t smaller(const struct free_dim *d, int64_t from, bool hard)
+{
+	enum { MOST_TRIED = 1 << 20 };
+
+	for (int64_t x = from; x >= d->least && from - x < MOST_TRIED; x--)
+		if (lies_alike(d, x, hard))
+			return x;
+	for (int64_t x = from + 1; x < d->size && x - from < MOST_TRIED; x++)
+		if (lies_alike(d, x, hard))
+			return x;
+	return 0;
+}
+
+/* About half. Hard: or what compiles a little below, as rows of patches come in sixteens. */
+static bool shrink_dim(struct shrink *k, struct free_dim *d, double *cost)
+{
+	int64_t was = d->size, x = (was + 1) / 2;
+
+	for (int tries = k->hard ? TRIES : 1; tries > 0; tries--, x--) {
+		int64_t next = smaller(d, x, k->hard);
+
+		if (!next || (next > x && tries < TRIES && k->hard))
+			break;
+		d->size = x = next;
+		k->how.set = settings(k);
+		double now = work(k->s, k->how, true, NULL);
+
+		if (now >= 0) {
+			*cost = now;
+			return true;
+		}
+	}
+	d->size = was;
+	k->how.set = settings(k);
+	return false;
+}
+
+/* The largest that was not tried in vain, -1: none. */
+static int next_dim(const struct shrink *k)
 {
 	int at = -1;
 
 	for (int i = 0; i < k->n; i++)
 		if (!k->dim[i].done && (at < 0 || k->dim[i].size > k->dim[at].size))
 			at = i;
-	if (at < 0)
-		return false;
-	int64_t was = k->dim[at].size;
+	return at;
+}
 
-	k->dim[at].size = smaller(&k->dim[at]);
-	k->how.set = settings(k);
-	double now = k->dim[at].size == was ? -1 : work(k->s, k->how, true, NULL);
+static void shrink(struct shrink *k, double enough, double *cost)
+{
+	int at;
 
-	if (now < 0) {
-		k->dim[at].size = was;
-		k->dim[at].done = true;
-		k->how.set = settings(k);
-	} else {
-		*cost = now;
-		k->shrunk = true;
+	while (*cost > enough && (at = next_dim(k)) >= 0) {
+		if (shrink_dim(k, &k->dim[at], cost))
+			k->shrunk = k->again = true;
+		else
+			k->dim[at].done = true;
 	}
-	return true;
+}
+
+static void shrink_harder(struct shrink *k, double enough, double *cost)
+{
+	k->hard = k->again = true;
+	while (*cost > enough && k->again) {
+		k->again = false;
+		for (int i = 0; i < k->n; i++)
+			k->dim[i].done = false;
+		shrink(k, enough, cost);
+	}
+}
+
+/* What keeps it large, and what would be quick. */
+static void say_long(struct shrink *k, const struct module *m)
+{
+	struct text why = { .mem = k->s->mem }, mesh = { .mem = k->s->mem };
+	bool many = module_ranks(m) > MANY;
+	int n = 0;
+
+	for (int i = 0; i < k->n; i++)
+		if (k->dim[i].parts > k->dim[i].least && k->dim[i].size >= k->dim[i].parts)
+			text_put(&why, "%s%s", n++ ? ", " : "", k->dim[i].name);
+	if (n)
+		text_put(&why, " can't be shorter than %s", n == 1 ? "its axes" : "their axes");
+	if (many)
+		text_put(&why, "%seach of %lld ranks is evaluated", why.n ? ", and " : "", (long long)module_ranks(m));
+	if (k->set)
+		text_put(&why, "%swhat --set says stays", why.n ? ", and " : "");
+	printf("it will take a while: %s\n", why.n ? why.s : "no dim can be made smaller");
+	for (uint32_t i = 0; i < m->mesh.n; i++)
+		if (m->mesh.at[i].size > 1)
+			text_put(&mesh, "%s%s=%d", mesh.n ? "," : "", m->mesh.at[i].name, m->mesh.at[i].size % 2 ? 3 : 2);
+	if (many)
+		printf("a smaller mesh of the same axes is quick: --mesh %s\n", mesh.s);
 }
 
 const char *shrink_model(struct session *s, double budget)
@@ -184,17 +286,24 @@ const char *shrink_model(struct session *s, double budget)
 	const struct options *o = s->opt;
 	struct shrink k = { .s = s, .set = o->set, .how = { o->plan, o->mesh, o->set, o->schedule, o->add } };
 	struct module *m = NULL;
-	double cost = work(s, k.how, false, &m);
+	double one = 3 * work(s, k.how, false, &m); /* rank, with backward */
 
-	if (cost < 0 || cost * 3 <= budget)
+	if (one < 0 || one * (double)module_ranks(m) <= budget)
 		return o->set; /* errors will be reported by whoever compiles it */
+	double cost = work(s, k.how, true, NULL);
+
+	if (cost < 0 || cost <= (one > budget ? 1 : FAR) * budget)
+		return o->set;
 	find_free(&k);
 	find_limits(&k, m);
 	k.fewer = m->micro > MICRO && !is_set(o->set, "microbatches");
-	while (cost > budget && shrink_one(&k, &cost))
-		;
-	if (!k.shrunk && !k.fewer)
-		return o->set; /* it fits, but only just, or does not compile for another reason */
-	printf("%s is too big to be evaluated; checked with %s\n", o->file, k.how.set);
-	return k.how.set;
+	shrink(&k, budget, &cost);
+	if (cost > FAR * budget)
+		shrink_harder(&k, FAR * budget, &cost);
+	if (k.shrunk || k.fewer) /* else it fits, but only just */
+		printf("%s is too big to be evaluated; checked with %s\n", o->file, k.how.set);
+	if (cost > LONG * budget)
+		say_long(&k, m);
+	fflush(stdout); /* before what is said of this model on stderr */
+	return k.shrunk || k.fewer ? k.how.set : o->set;
 }

@@ -52,6 +52,17 @@ says "ranks that no plan file may have" 1 "1048576 is the most" "$PTC" $mini --m
 expect "check of what does not compile" 1 "$PTC" check examples/gpt-mini.pdsl --add 'chunk nix, parts = 2' &&
 	if [ -s "$TMP/out" ]; then bad "check of what does not compile" "$TMP/out"; else ok "check of what does not compile"; fi
 says "too many ranks to check" 1 "ptc verify proves a plan of any size" timeout 20 "$PTC" check $mini --mesh dp=4096
+# A long axis: dims keep how they lie on it, not their remainder. The note comes before what is said of the smaller model.
+says "an axis of 97" 0 "checked with batch=4,seq=4,vocab=4," "$PTC" check examples/gpt-mini.pdsl --mesh dp=97 --evaluator
+says "padded over an axis of 97" 0 "checked with h1=512,batch=159,pixels=4," "$PTC" check examples/mlp.pdsl --mesh dp=97 --set h1=512 --evaluator
+"$PTC" check examples/gpt-mini.pdsl --mesh dp=97 --evaluator >"$TMP/both" 2>&1
+if sed -n 1p "$TMP/both" | grep -q 'too big' && grep -q 'warning: ' "$TMP/both"; then ok "what it is checked with comes first"; else
+	bad "what it is checked with comes first" "$TMP/both"; fi
+"$PTC" check examples/t5.pdsl --mesh tp=97 >"$TMP/both" 2>&1 &
+for i in $(seq 300); do ! grep -q 'against one rank' "$TMP/both" || break; sleep 0.2; done
+kill $!
+if grep -q "will take a while: src, dst, vocab, ff can't be shorter than their axes, and each of 97 ranks" "$TMP/both" &&
+	grep -q 'is quick: --mesh tp=3$' "$TMP/both"; then ok "what can't be made smaller"; else bad "what can't be made smaller" "$TMP/both"; fi
 says "an unknown pass" 1 "zz" "$PTC" show $mini --after zz
 says "no data" 1 "--data" "$PTC" run $gpt --steps 1
 says "opt: an unknown pass" 1 "passes: simplify, " "$PTC" opt --pass=simplify,zz tests/golden/dead-op.pir
