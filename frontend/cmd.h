@@ -64,6 +64,8 @@ bool write_file(struct session *s, const char *path, const char *text, size_t le
 /* "dp 2 x tp 4", and the number of elements of the params. */
 const char *mesh_text(struct arena *mem, const struct module *m);
 int64_t param_count(const struct module *m);
+/* An object of JSON: its params, FLOPs, inputs, mesh and what else a run depends on. */
+const char *about_plan(struct session *s, const struct module *m);
 /* The order of the CSV at path becomes that of m's pipeline, before any pass has run. */
 bool take_schedule(struct session *s, struct module *m, const char *path);
 bool show_schedule(struct session *s, const struct module *m);

@@ -50,5 +50,7 @@ int cmd_run(struct session *s)
 	if (!prove_safe(m, &proof, &s->diag))
 		return WRONG;
 	run.ndata = split_data(s, data);
+	if (o->json)
+		run.about = about_plan(s, m);
 	return run_plan(m, &run, &s->diag);
 }

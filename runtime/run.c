@@ -62,7 +62,10 @@ static void print_json(struct run *x, struct arena *mem, int64_t step, double se
 			continue;
 		printf("%s\"%s\":%s", metrics++ ? "," : ",\"metrics\":{", r->key, number(mem, r->x, r->set));
 	}
-	printf("%s}\n", metrics ? "}" : "");
+	printf("%s", metrics ? "}" : "");
+	if (x->steps == 1 && x->opt->about)
+		printf(",\"run\":%s", x->opt->about);
+	puts("}");
 }
 
 static void print_progress(struct run *x, int64_t step, double seconds)

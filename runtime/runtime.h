@@ -31,6 +31,7 @@ struct run_options {
 	const char *init, *save; /* safetensors of logical params, or NULL */
 	const char *trace;     /* where to write the last step's timeline (ir/trace.h), or NULL */
 	bool json;             /* a line a step, then the summary */
+	const char *about;     /* an object of JSON that the first step's line carries as "run", or NULL */
 	int64_t log_every;     /* progress lines on stdout when not json; 0: none */
 };
 

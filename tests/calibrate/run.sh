@@ -61,4 +61,28 @@ refused "no JSON" "text.jsonl:1 is no JSON" "$TMP/text.jsonl"
 refused "no file" "No such file" "$TMP/none.jsonl"
 printf '{"step":1,"step_ms":0}\n{"step":2,"step_ms":0}\n' >"$TMP/zero.jsonl"
 refused "no time" "takes no time" "$TMP/zero.jsonl"
+
+# The log says what was run.
+size=seq=16,embed=16,heads=4,layers=2
+run() { "$PTC" run $mini --set $size --data tests/data/text.txt --steps 4 --json "$@"; }
+run >"$TMP/real.jsonl" 2>"$TMP/err" || bad "a run to calibrate by" "$TMP/err"
+run --mesh dp=4 >"$TMP/dp.jsonl" 2>"$TMP/err" || bad "a run on another mesh" "$TMP/err"
+"$PTC" $mini --set $size -o "$TMP/mini.plan" 2>"$TMP/err" || bad "a plan to calibrate" "$TMP/err"
+expect "a run of this plan" 0 "$PTC" explain "$TMP/mini.plan" --calibrate "$TMP/real.jsonl" &&
+	if [ ! -s "$TMP/err" ] && grep -q 'as measured' "$TMP/out"; then ok "a run of this plan"; else bad "a run of this plan" "$TMP/err"; fi
+refused "a run of other sizes" "is no run of $mini: params " "$TMP/real.jsonl"
+refused "a run of another mesh" 'mesh {"dp":2,"tp":2} there, {"dp":4} here' "$TMP/real.jsonl" --set $size --mesh dp=4
+refused "a run of another batch" 'inputs {"tokens":[16,16],"targets":[16,16]} there, {"tokens":[8,16],"targets":[8,16]} here' \
+	"$TMP/real.jsonl" --set $size,batch=8
+cat "$TMP/real.jsonl" "$TMP/dp.jsonl" >"$TMP/both.jsonl"
+refused "two runs" "both.jsonl:6: a run of another plan begins here" "$TMP/both.jsonl" --set $size
+warned() {
+	name=$1 want=$2
+	shift 2
+	expect "$name" 0 "$PTC" explain $mini --set $size --calibrate "$@" &&
+		if grep -qF -- "$want" "$TMP/err"; then ok "$name"; else bad "$name" "$TMP/err"; fi
+}
+warned "a run of another layout" "is a run of another layout than $mini: sent_bytes " "$TMP/real.jsonl" --set recompute=full
+sed 's/,"run":{.*}}$/}/' "$TMP/real.jsonl" >"$TMP/old.jsonl"
+warned "a log that does not say" "old.jsonl does not say what was run; it is taken for a run of $mini" "$TMP/old.jsonl"
 finish
