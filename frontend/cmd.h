@@ -27,7 +27,7 @@ struct options {
 	const char *backend;             /* NULL: cpu */
 	int64_t steps, log_every, threads;
 	int64_t seed;
-	bool verify, time, json, eval_only, help;
+	bool verify, time, json, eval_only, help, version;
 	bool write_back, dry;            /* -w, --check of fmt */
 	bool csv;
 	bool quick;                      /* of calibrate */

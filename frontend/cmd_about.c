@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "frontend/cmd.h"
+#include "frontend/version.h"
 #include "passes/report.h"
 
 /* Axes of 1 are as good as none. */
@@ -57,7 +58,7 @@ static json_t *whole(double x)
 
 const char *about_plan(struct session *s, const struct module *m)
 {
-	json_t *all = json_pack("{s:s, s:I, s:o, s:o, s:o, s:s, s:I, s:o}", "model", s->opt->file, "params", (json_int_t)param_count(m), "flops",
+	json_t *all = json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:s, s:I, s:o}", "ptc", PTC_VERSION, "model", s->opt->file, "params", (json_int_t)param_count(m), "flops",
 				whole(count_flops(m).model), "inputs", inputs_of(m), "mesh", mesh_of(m), "precision",
 				m->precision == BF16 ? "bf16" : "fp32", "microbatches", (json_int_t)m->micro, "sent_bytes",
 				whole(sent(s, m)));

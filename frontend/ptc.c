@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "frontend/cmd.h"
+#include "frontend/version.h"
+#include "runtime/runtime.h"
 
 enum { COMPILE = 1, RUN = 2, CHECK = 4, SHOW = 8, OPT = 16, EXPLAIN = 32, FMT = 64, IMPORT = 128, VERIFY = 256,
        CALIBRATE = 512 };
@@ -75,6 +77,7 @@ static const struct option options[] = {
 	{ "-w", NULL, FLAG, AT(write_back), FMT, "write the files back" },
 	{ "--check", NULL, FLAG, AT(dry), FMT, "only name the files that would change; then exit 1" },
 	{ "--help", NULL, FLAG, AT(help), ~0, "this" },
+	{ "--version", NULL, FLAG, AT(version), ~0, "the version of ptc, and what it was built with" },
 };
 
 static void usage(FILE *to)
@@ -83,7 +86,23 @@ static void usage(FILE *to)
 	for (size_t i = 0; i < LEN(commands); i++)
 		fprintf(to, "  ptc %s%s%-*s  %s\n", i ? commands[i].name : "", i ? " " : "",
 			(int)(46 - (i ? strlen(commands[i].name) + 1 : 0)), commands[i].usage, commands[i].what);
-	fputs("\nptc COMMAND --help lists the options of a command.\n", to);
+	fputs("\nptc COMMAND --help lists the options of a command, ptc --version says what this is.\n", to);
+}
+
+#ifdef __clang__
+#define COMPILER "" /* its version names it */
+#else
+#define COMPILER "gcc "
+#endif
+
+static void version(void)
+{
+	struct arena *mem = arena_new();
+	struct text t = { .mem = mem };
+
+	backend_versions(&t);
+	printf("ptc %s\n%sbuilt by %s%s\n", PTC_VERSION, t.s, COMPILER, __VERSION__);
+	arena_free(mem);
 }
 
 static void help(const struct command *c)
@@ -231,6 +250,10 @@ int main(int argc, char **argv)
 		usage(argc < 2 ? stderr : stdout);
 		return argc < 2 ? USAGE : DONE;
 	}
+	if (streq(argv[1], "-V") || streq(argv[1], "version")) {
+		version();
+		return DONE;
+	}
 	for (size_t i = 0; i < LEN(commands); i++) {
 		if (streq(argv[1], commands[i].name)) {
 			c = &commands[i];
@@ -252,6 +275,8 @@ int main(int argc, char **argv)
 
 	if (status == DONE && opt.help) {
 		help(c);
+	} else if (status == DONE && opt.version) {
+		version();
 	} else if (status == DONE && !opt.file && c->bit != CALIBRATE) {
 		fprintf(stderr, "ptc: error: no file given\nptc: note: ptc %s %s\n", first == 1 ? "" : c->name, c->usage);
 		status = USAGE;

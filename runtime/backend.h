@@ -29,6 +29,7 @@ struct backend {
 	const char *name;
 	unsigned starts; /* bits of enum stream: what is on these and waited for later begins where the plan says, not where it is waited for */
 
+	void (*versions)(struct text *t);                   /* what it was built with and needs, a line */
 	bool (*machine)(struct machine *m, struct diag *d); /* what there is to run on */
 	/* The libraries, and the code of the kernels: sets rt->kernels.op and n. */
 	bool (*load)(struct runtime *rt, struct diag *d);

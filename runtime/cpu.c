@@ -321,8 +321,15 @@ static void cpu_close(struct rank *r, size_t bytes)
 		munmap(r->host, (size_t)r->rt->m->host);
 }
 
+static void cpu_versions(struct text *t)
+{
+	gemm_version(t);
+	text_put(t, ", kernels by '%s'", kernel_compiler());
+}
+
 const struct backend cpu_backend = {
 	.name = "cpu",
+	.versions = cpu_versions,
 	.machine = cpu_machine,
 	.starts = 1u << S_IN | 1u << S_OUT,
 	.load = cpu_load,

@@ -485,3 +485,12 @@ bool contract(struct gemm *g, const struct contraction *x, const void *a, const 
 
 	return contract_by(&by, x, a, b, c);
 }
+
+void gemm_version(struct text *t)
+{
+	const dnnl_version_t *v = dnnl_version();
+
+	text_put(t, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+	if (v->major != DNNL_VERSION_MAJOR || v->minor != DNNL_VERSION_MINOR)
+		text_put(t, " (built with %d.%d.%d)", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH);
+}

@@ -83,6 +83,7 @@ struct gemm *gemm_team(int64_t limit, struct team *team);
 struct gemm *gemm_of(struct gemm *g, int i);
 struct team *gemm_threads(const struct gemm *g);
 void gemm_close(struct gemm *g);
+void gemm_version(struct text *t);
 const char *gemm_error(const struct gemm *g); /* of the last call that failed */
 bool gemm_failed(struct gemm *g, const struct gemm *helper); /* takes its error over; false */
 int64_t gemm_bytes(const struct gemm *g);     /* scratch held */
@@ -360,6 +361,7 @@ struct extent rank_extent(const struct module *m, dimid d, const struct axes *on
 void strides_of(const struct module *m, int nd, const dimid *d, const struct axes *on, int64_t *stride);
 
 /* -- kernels.c -- */
+const char *kernel_compiler(void);
 struct kernels {
 	VEC(void *) libs;
 	struct kernel_sig *sig;

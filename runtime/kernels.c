@@ -17,7 +17,7 @@
 enum { MAX_ARGS = 64 };
 static const struct span nowhere;
 
-static const char *compiler(void)
+const char *kernel_compiler(void)
 {
 	const char *cc = getenv("CC");
 
@@ -108,17 +108,17 @@ static char *processor(struct arena *mem)
 static char *circumstances(struct arena *mem, struct diag *d)
 {
 	char *argv[MAX_ARGS] = { 0 };
-	int n = words(mem, compiler(), argv, 0), status;
+	int n = words(mem, kernel_compiler(), argv, 0), status;
 
 	argv[n] = arena_strdup(mem, "--version");
 	char *version = run_program(mem, argv, &status);
 
 	if (status != 0) {
-		diag_error(d, nowhere, "the C compiler '%s' does not run: %.*s", compiler(), (int)strcspn(version, "\n"), version);
+		diag_error(d, nowhere, "the C compiler '%s' does not run: %.*s", kernel_compiler(), (int)strcspn(version, "\n"), version);
 		diag_note(d, nowhere, "kernels are compiled when a plan is loaded; install cc, or set CC");
 		return NULL;
 	}
-	return arena_printf(mem, "%s\n%s\n%s\n%s\n%s", compiler(), codegen_cflags, version, processor(mem),
+	return arena_printf(mem, "%s\n%s\n%s\n%s\n%s", kernel_compiler(), codegen_cflags, version, processor(mem),
 			    codegen_source(mem, NULL, 0));
 }
 
@@ -161,7 +161,7 @@ static char *compile(struct arena *mem, const char *source, const char *base, st
 		return NULL;
 	}
 	/* our flags after the compiler's name, yours after ours: the last one counts */
-	const char *cc = compiler();
+	const char *cc = kernel_compiler();
 	size_t name = strspn(cc, " ") + strcspn(cc + strspn(cc, " "), " ");
 
 	n = words(mem, arena_strndup(mem, cc, name), argv, 0);

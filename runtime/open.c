@@ -30,10 +30,19 @@ struct host_input *rt_input(struct runtime *r, const char *buffer)
 	return NULL;
 }
 
+static const struct backend *const all[] = { &cpu_backend, &cuda_backend };
+
+void backend_versions(struct text *t)
+{
+	for (size_t i = 0; i < LEN(all); i++) {
+		text_put(t, "%-6s", all[i]->name);
+		all[i]->versions(t);
+		text_put(t, "\n");
+	}
+}
+
 const struct backend *backend_find(const char *name, struct diag *d)
 {
-	static const struct backend *const all[] = { &cpu_backend, &cuda_backend };
-
 	for (size_t i = 0; i < LEN(all); i++)
 		if (!name || streq(all[i]->name, name))
 			return all[i];

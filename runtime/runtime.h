@@ -13,6 +13,9 @@ struct backend; /* backend.h */
 /* NULL, with an error: there is none of that name. name NULL: the processor. */
 const struct backend *backend_find(const char *name, struct diag *d);
 
+/* A line for each backend: its name, and what it was built with. */
+void backend_versions(struct text *t);
+
 /* The machine that a backend finds; units, cores, ranks: 0 where they are not known or there is no limit. */
 struct machine {
 	int64_t ranks;    /* that it has devices for */

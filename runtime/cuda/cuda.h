@@ -11,6 +11,7 @@
 #include "runtime/cuda/api.h"
 
 /* -- libs.c: the libraries, loaded once a process -- */
+void lib_names(struct text *t);
 
 #define API_FIELD(name, ret, args) ret(*name) args;
 struct cuda_libs {

@@ -45,6 +45,12 @@ static struct library libraries[] = {
 };
 enum { LIB_NCCL = 3 };
 
+void lib_names(struct text *t)
+{
+	for (size_t i = 0; i < LEN(libraries); i++)
+		text_put(t, "%s%s", i ? ", " : "", libraries[i].file[0]);
+}
+
 static void *open_one(const struct library *l, char *why, size_t size)
 {
 	const char *folder = getenv("PTC_CUDA_LIBS");

@@ -506,8 +506,15 @@ static bool cuda_machine(struct machine *m, struct diag *d)
 	return true;
 }
 
+static void cuda_versions(struct text *t)
+{
+	lib_names(t);
+	text_put(t, ", opened when it is asked for; processes meet by TCP, no MPI");
+}
+
 const struct backend cuda_backend = {
 	.name = "cuda",
+	.versions = cuda_versions,
 	.machine = cuda_machine,
 	.starts = 1u << S_COMM | 1u << S_IN | 1u << S_OUT,
 	.load = cuda_load,

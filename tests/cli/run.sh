@@ -23,6 +23,11 @@ gpt=tests/equiv/gpt.pdsl
 says "no arguments" 2 "ptc model.pdsl -o plan" "$PTC"
 says "help" 0 "ptc model.pdsl -o plan" "$PTC" --help
 says "help of a command" 0 "--log-every" "$PTC" run --help
+says "version" 0 "ptc $(sed -n 's/.*PTC_VERSION "\(.*\)"/\1/p' frontend/version.h)" "$PTC" --version
+for what in "cpu   oneDNN " "cuda  libcuda.so.1" "no MPI" "built by "; do says "version: $what" 0 "$what" "$PTC" --version; done
+says "--version of a command" 0 "ptc 0." "$PTC" run --version
+says "--version, misspelt" 2 "did you mean '--version'" "$PTC" --versoin
+says "help names --version" 0 "ptc --version" "$PTC" --help
 says "unknown command" 2 "did you mean 'check'" "$PTC" chekc
 says "unknown option" 2 "did you mean '--mesh'" "$PTC" check $mini --mehs dp=2
 says "no file" 2 "no file given" "$PTC" explain
