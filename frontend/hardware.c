@@ -20,6 +20,18 @@ static bool positive(struct ctx *c, const struct node *n, double *x)
 	return false;
 }
 
+/* What is counted: `a group` of ranks, … */
+static void counted(struct ctx *c, const struct node *n, const char *what, double *x)
+{
+	double y;
+
+	if (!positive(c, n, &y))
+		return;
+	if (y != floor(y))
+		fail(c, n->at, "%s", what);
+	*x = y;
+}
+
 static void unknown_key(struct ctx *c, const struct node *a, const char *of, const char *takes)
 {
 	fail(c, a->at, "%s has no '%s'", of, a->name ? a->name : node_text(c->mem, c->src, a));
@@ -145,7 +157,7 @@ static void add_link(struct ctx *c, const struct node *line)
 	struct hardware *hw = &c->m->hw;
 	const struct node *first = line->list;
 	struct link *l = &hw->link[hw->nlink];
-	double x = 0;
+	double ranks = 0;
 
 	if (!first || first->kind != N_NAME || hw->nlink == (int)LEN(hw->link)) {
 		fail(c, line->at, first && first->kind == N_NAME ? "more than 4 links" :
@@ -156,10 +168,8 @@ static void add_link(struct ctx *c, const struct node *line)
 	for (const struct node *a = first->next; a; a = a->next) {
 		if (a->kind != N_KEY)
 			unknown_key(c, a, "link", "group, bandwidth, latency");
-		else if (streq(a->name, "group") && positive(c, a->a, &x) && x != floor(x))
-			fail(c, a->a->at, "a group is a whole number of ranks");
 		else if (streq(a->name, "group"))
-			l->group = (int64_t)x;
+			counted(c, a->a, "a group is a whole number of ranks", &ranks);
 		else if (streq(a->name, "bandwidth"))
 			positive(c, a->a, &l->bandwidth);
 		else if (streq(a->name, "latency"))
@@ -167,9 +177,39 @@ static void add_link(struct ctx *c, const struct node *line)
 		else
 			unknown_key(c, a, "link", "group, bandwidth, latency");
 	}
+	l->group = (int64_t)ranks;
 	if (l->bandwidth <= 0)
 		fail(c, line->at, "link '%s' needs a bandwidth", l->name);
 	hw->nlink++;
+}
+
+/* Of a line that has one; NULL: it has none, or more. */
+static const struct node *only_figure(struct ctx *c, const struct node *line)
+{
+	const struct node *n = line->a ? line->a : line->list;
+
+	if (n && !n->next)
+		return n;
+	fail(c, n ? n->next->at : line->at, n ? "one number is all that %s takes" : "write %s = x", line->name);
+	return NULL;
+}
+
+static void units(struct ctx *c, const struct node *line)
+{
+	const struct node *n = only_figure(c, line);
+
+	if (n)
+		counted(c, n, "units are a whole number", &c->m->hw.units);
+}
+
+/* Less than one core is shared with other ranks; from one on they are whole. */
+static void cores(struct ctx *c, const struct node *line)
+{
+	const struct node *n = only_figure(c, line);
+	double *x = &c->m->hw.cores;
+
+	if (n && positive(c, n, x) && *x > 1 && *x != floor(*x))
+		fail(c, n->at, "cores are a whole number, or less than 1 where ranks share one");
 }
 
 /* The lines of a block: read by a function of their own, or one figure. */
@@ -179,9 +219,9 @@ static const struct line {
 	size_t at; /* of a figure in struct hardware */
 } lines[] = {
 	{ "flops", flops, 0 }, { "sustained", sustained, 0 }, { "attention", attention, 0 },
-	{ "units", NULL, offsetof(struct hardware, units) }, { "watts", NULL, offsetof(struct hardware, watts) },
+	{ "units", units, 0 }, { "watts", NULL, offsetof(struct hardware, watts) },
 	{ "memory", memory, 0 }, { "bandwidth", NULL, offsetof(struct hardware, bandwidth) }, { "link", add_link, 0 },
-	{ "host", host, 0 }, { "price", NULL, offsetof(struct hardware, price) }, { "cores", NULL, offsetof(struct hardware, cores) },
+	{ "host", host, 0 }, { "price", NULL, offsetof(struct hardware, price) }, { "cores", cores, 0 },
 	{ "gemm", gemm, 0 }, { "kernel", kernel, 0 }, { "scores", scores, 0 },
 };
 
@@ -198,10 +238,12 @@ static void line_of_hardware(struct ctx *c, const struct node *line)
 			near_offer(&near, lines[i].name);
 			continue;
 		}
+		const struct node *n = lines[i].read ? NULL : only_figure(c, line);
+
 		if (lines[i].read)
 			lines[i].read(c, line);
-		else
-			positive(c, line->a ? line->a : line->list, (double *)(void *)((char *)&c->m->hw + lines[i].at));
+		else if (n)
+			positive(c, n, (double *)(void *)((char *)&c->m->hw + lines[i].at));
 		return;
 	}
 	fail(c, line->name_at, "hardware has no '%s'", line->name);

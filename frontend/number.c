@@ -125,7 +125,12 @@ static bool size_number(struct ctx *c, const struct node *n, double *x)
 		return false;
 	}
 	if (v.x != floor(v.x) || fabs(v.x) > 0x1p53) {
-		fail(c, n->at, "%s is %g, not an integer", node_text(c->mem, c->src, n), v.x);
+		const char *text = node_text(c->mem, c->src, n);
+
+		if (n->kind == N_NUMBER)
+			fail(c, n->at, "%s is not an integer", text);
+		else
+			fail(c, n->at, "%s is %g, not an integer", text, v.x);
 		return false;
 	}
 	*x = v.x;
