@@ -13,7 +13,7 @@
 #include "frontend/cmd_compare.h"
 #include "ir/rng.h"
 
-enum { STEPS = 2, BUDGET = 4000000, MOST_CHECKED = 1024 };
+enum { STEPS = 2, BUDGET = 4000000, MOST_CHECKED = 1024, MOST_SHOWN = 4 };
 
 /* A named value of the twin, in one iteration. */
 struct seen {
@@ -35,7 +35,7 @@ struct check {
 	/* the largest differences, as shares of what is allowed */
 	double scalar, gradient, update;
 	const char *gradient_of, *update_of;
-	double loss, norm;
+	const char *scalars; /* of the twin, as they are printed */
 };
 
 static bool is_saved(const struct buffer *b)
@@ -48,6 +48,15 @@ static bool is_probe(const struct buffer *b, const char *end)
 	size_t n = strlen(b->name), k = strlen(end);
 
 	return b->role == B_PROBE && n >= k && streq(b->name + n - k, end);
+}
+
+/* Does it have a `minimize`? */
+static bool is_trained(const struct module *m)
+{
+	for (uint32_t i = 0; i < m->bufs.n; i++)
+		if (is_probe(m->bufs.at[i], ":grad"))
+			return true;
+	return false;
 }
 
 /* compare takes 0 for -0. */
@@ -350,6 +359,31 @@ static void find_largest(struct check *c)
 			c->largest = fmax(c->largest, tensor_size(c->twin->get(c->twin->self, c->mem, m->bufs.at[i]->name)));
 }
 
+/* Loss and norm of what is trained; of a model that trains nothing its metrics, which else are means of what rounding may
+ * turn, such as an argmax. */
+static const struct op *next_scalar(const struct module *m, const struct op *op)
+{
+	while (op && !(op->code == OP_REPORT && (!is_trained(m) || streq(op->at.key, "loss") || streq(op->at.key, "grad_norm"))))
+		op = op->next;
+	return op;
+}
+
+static void compare_scalars(struct check *c, int64_t step)
+{
+	const struct module *m = c->twin->m;
+	struct text t = { .mem = c->s->mem };
+	int n = 0;
+
+	for (const struct op *op = m->top.first; (op = next_scalar(m, op)); op = op->next) {
+		const char *key = op->at.key;
+
+		compare_scalar(c, key, step);
+		if (n++ < MOST_SHOWN)
+			text_put(&t, "%s%s %-9.6g", t.n ? " " : "", streq(key, "grad_norm") ? "norm" : key, scalar_of(c->twin, key));
+	}
+	c->scalars = t.n ? t.s : "";
+}
+
 static bool check_step(struct check *c, int64_t step)
 {
 	give_inputs(c, step);
@@ -359,11 +393,8 @@ static bool check_step(struct check *c, int64_t step)
 	if (!run_both(c, step, true))
 		return false;
 	find_largest(c);
-	compare_scalar(c, "loss", step);
-	compare_scalar(c, "grad_norm", step);
+	compare_scalars(c, step);
 	compare_buffers(c, Q_GRADIENT, step);
-	c->loss = scalar_of(c->twin, "loss");
-	c->norm = scalar_of(c->twin, "grad_norm");
 	if (c->errors)
 		return false;
 	restore(c, state);
@@ -395,8 +426,7 @@ static bool check_sides(struct session *s, const char *where, struct side *plan,
 		arena_free(c.mem);
 	}
 	if (same)
-		printf("%-10s loss %-9.6g norm %-9.6g; of the bound: scalars %.1e, gradients %.1e (%s), updates %.1e\n",
-		       where, c.loss, c.norm, c.scalar, c.gradient, c.gradient_of ? c.gradient_of : "none", c.update);
+		printf("%-10s %s; of the bound: scalars %.1e, gradients %.1e (%s), updates %.1e\n", where, c.scalars, c.scalar, c.gradient, c.gradient_of ? c.gradient_of : "none", c.update);
 	fflush(stdout);
 	return same;
 }
@@ -473,6 +503,29 @@ static bool check_bits(struct session *s, const struct backend *on, struct modul
 	return same;
 }
 
+/* A model without `minimize`: what is compared all the same. False, after an error: nothing is. */
+static bool say_untrained(struct session *s, const struct module *m)
+{
+	struct text t = { .mem = s->mem };
+	bool states = false;
+
+	for (const struct op *op = m->top.first; op; op = op->next) {
+		const struct buffer *b = op->code == OP_WRITE ? find_buffer(m, op->at.buf) : NULL;
+
+		if (op->code == OP_REPORT)
+			text_put(&t, "%s%s", t.n ? ", " : "", op->at.key);
+		states |= b && b->role == B_STATE;
+	}
+	if (!t.n && !states) {
+		diag_error(&s->diag, (struct span){ 0 }, "%s has no 'minimize' and no 'metric': no rank computes anything that could differ", s->opt->file);
+		diag_note(&s->diag, (struct span){ 0 }, "minimize loss with adamw(lr = 1e-3) trains it; metric m = loss reports what it computes");
+		return false;
+	}
+	printf("nothing is trained, as there is no 'minimize': compared are%s%s%s%s, and named values on the evaluator\n", t.n ? " metrics (" : "", t.n ? t.s : "",
+	       t.n ? ")" : "", states ? t.n ? ", states" : " states" : "");
+	return true;
+}
+
 int cmd_check(struct session *s)
 {
 	const struct options *o = s->opt;
@@ -499,6 +552,8 @@ int cmd_check(struct session *s)
 		diag_note(&s->diag, (struct span){ 0 }, "ptc verify proves a plan of any size; for the numbers take a smaller mesh of the same axes, as --mesh dp=2,tp=2");
 		return WRONG;
 	}
+	if (plan && !is_trained(plan) && !say_untrained(s, plan))
+		return WRONG;
 	struct module *bare = plan ? check_twin(s, plan, set, "optimizer") : NULL;
 	struct module *twin = bare && !o->eval_only ? check_twin(s, plan, set, NULL) : NULL;
 

@@ -68,6 +68,16 @@ for i in $(seq 300); do ! grep -q 'against one rank' "$TMP/both" || break; sleep
 kill $!
 if grep -q "will take a while: src, dst, vocab, ff can't be shorter than their axes, and each of 97 ranks" "$TMP/both" &&
 	grep -q 'is quick: --mesh tp=3$' "$TMP/both"; then ok "what can't be made smaller"; else bad "what can't be made smaller" "$TMP/both"; fi
+# A model without minimize.
+sed '/^minimize/d' $mini >"$TMP/bare.pdsl"
+{ sed '/^minimize/,$d' $mini; echo 'metric cost = loss'; sed -n '/^plan {/,/^}/p' $mini; } >"$TMP/metric.pdsl"
+{ sed '/^minimize/,$d' $mini; printf 'state seen[feat] ~ zeros\nupdate seen = seen + mean(x, batch)\n'; sed -n '/^plan {/,/^}/p' $mini; } >"$TMP/state.pdsl"
+says "check of nothing" 1 "has no 'minimize' and no 'metric': no rank computes anything" "$PTC" check "$TMP/bare.pdsl" --mesh dp=2
+says "check of a metric" 0 "nothing is trained, as there is no 'minimize': compared are metrics (cost), and" "$PTC" check "$TMP/metric.pdsl" --mesh dp=2
+says "check of a metric: what it is" 0 "runtime    cost 2." "$PTC" check "$TMP/metric.pdsl" --mesh dp=2
+says "check of a state" 0 "compared are states, and named values" "$PTC" check "$TMP/state.pdsl" --mesh dp=2
+PTC_TEST_DROP=0 "$PTC" check "$TMP/metric.pdsl" --mesh dp=2 >"$TMP/out" 2>&1
+if [ $? = 1 ] && grep -q '^not the same$' "$TMP/out"; then ok "a metric that differs"; else bad "a metric that differs" "$TMP/out"; fi
 says "an unknown pass" 1 "zz" "$PTC" show $mini --after zz
 says "no data" 1 "--data" "$PTC" run $gpt --steps 1
 says "opt: an unknown pass" 1 "passes: simplify, " "$PTC" opt --pass=simplify,zz tests/golden/dead-op.pir
