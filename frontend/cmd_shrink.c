@@ -296,7 +296,9 @@ const char *shrink_model(struct session *s, double budget)
 		return o->set;
 	find_free(&k);
 	find_limits(&k, m);
-	k.fewer = m->micro > MICRO && !is_set(o->set, "microbatches");
+	k.fewer = m->micro > MICRO && !is_set(o->set, "microbatches") && !o->schedule; /* which says how many there are */
+	if (k.fewer)
+		k.how.set = settings(&k);
 	shrink(&k, budget, &cost);
 	if (cost > FAR * budget)
 		shrink_harder(&k, FAR * budget, &cost);

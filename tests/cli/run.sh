@@ -68,6 +68,11 @@ for i in $(seq 300); do ! grep -q 'against one rank' "$TMP/both" || break; sleep
 kill $!
 if grep -q "will take a while: src, dst, vocab, ff can't be shorter than their axes, and each of 97 ranks" "$TMP/both" &&
 	grep -q 'is quick: --mesh tp=3$' "$TMP/both"; then ok "what can't be made smaller"; else bad "what can't be made smaller" "$TMP/both"; fi
+# The order of a file is of so many microbatches, a plan of eight of which four are checked else.
+"$PTC" show --csv tests/explain/gpt.pdsl -o "$TMP/order.csv"
+says "a schedule keeps microbatches" 0 "checked with batch=8," "$PTC" check tests/explain/gpt.pdsl --schedule "$TMP/order.csv"
+all=$(sed -n 's/^dim //p' tests/explain/gpt.pdsl | tr -d ' ')
+says "nothing is left to shrink" 0 "checked with $all,microbatches=4" "$PTC" check tests/explain/gpt.pdsl --set "$all" --evaluator
 # A model without minimize.
 sed '/^minimize/d' $mini >"$TMP/bare.pdsl"
 { sed '/^minimize/,$d' $mini; echo 'metric cost = loss'; sed -n '/^plan {/,/^}/p' $mini; } >"$TMP/metric.pdsl"
