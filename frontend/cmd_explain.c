@@ -46,25 +46,6 @@ const char *amount(struct arena *mem, double x, const char *unit)
 	return arena_printf(mem, x == (double)(int64_t)x && i == 0 ? "%.0f %s%s" : "%.1f %s%s", x, prefix[i], unit);
 }
 
-const char *seconds_text(struct arena *mem, double x)
-{
-	return x >= 1 ? arena_printf(mem, "%.2f s", x) : x >= 1e-3 ? arena_printf(mem, "%.2f ms", 1e3 * x) :
-			arena_printf(mem, "%.1f us", 1e6 * x);
-}
-
-const char *long_time(struct arena *mem, double x)
-{
-	static const struct {
-		double seconds;
-		const char *name;
-	} unit[] = { { 365.25 * 86400, "years" }, { 86400, "days" }, { 3600, "h" }, { 60, "min" }, { 1, "s" } };
-	size_t i = 0;
-
-	while (i + 1 < LEN(unit) && x < 2 * unit[i].seconds)
-		i++;
-	return arena_printf(mem, "%.1f %s", x / unit[i].seconds, unit[i].name);
-}
-
 const char *short_name(struct arena *mem, const char *name, int most)
 {
 	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;

@@ -58,10 +58,8 @@ struct whole_run {
 double joules_of(const struct facts *f); /* of a step, at the rated power of all devices; 0: not known */
 struct whole_run run_of(const struct facts *f, double tokens);
 
-/* "1.2 GB", "3.40 ms", "12.3 days", on the arena; a file's name without its folders, shortened. */
+/* "1.2 GB", on the arena; a file's name without its folders, shortened. */
 const char *amount(struct arena *mem, double x, const char *unit);
-const char *seconds_text(struct arena *mem, double x);
-const char *long_time(struct arena *mem, double seconds);
 const char *short_name(struct arena *mem, const char *name, int most);
 
 json_t *explain_json(struct session *s, const struct facts *f);

@@ -172,3 +172,37 @@ uint64_t fnv1a(uint64_t seed, const void *p, size_t n)
 		seed = (seed ^ s[i]) * 1099511628211ull;
 	return seed;
 }
+
+struct unit {
+	double seconds;
+	const char *name;
+};
+
+/* The largest of which there are two at least. */
+static struct unit unit_of(double seconds)
+{
+	static const struct unit unit[] = { { 365.25 * 86400, "years" }, { 86400, "days" }, { 3600, "h" }, { 60, "min" }, { 1, "s" } };
+	size_t i = 0;
+
+	while (i + 1 < LEN(unit) && seconds < 2 * unit[i].seconds)
+		i++;
+	return unit[i];
+}
+
+const char *seconds_text(struct arena *a, double seconds)
+{
+	struct unit unit = unit_of(seconds);
+	double x = seconds / unit.seconds;
+
+	if (unit.seconds > 1)
+		return arena_printf(a, x < 999.5 ? "%.3g %s" : "%.0f %s", x, unit.name);
+	return seconds >= 1 ? arena_printf(a, "%.2f s", seconds) : seconds >= 1e-3 ? arena_printf(a, "%.2f ms", 1e3 * seconds) :
+	       arena_printf(a, "%.1f us", 1e6 * seconds);
+}
+
+const char *long_time(struct arena *a, double seconds)
+{
+	struct unit unit = unit_of(seconds);
+
+	return arena_printf(a, "%.1f %s", seconds / unit.seconds, unit.name);
+}

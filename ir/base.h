@@ -44,6 +44,10 @@ struct text {
 void text_put(struct text *t, const char *fmt, ...) PRINTF(2, 3);
 void text_bytes(struct text *t, const char *s, size_t n);
 
+/* What takes seconds, for people: "3.40 ms", "14.27 s", "2.12 min", "68.9 days"; of what is long anyway "147.7 days". */
+const char *seconds_text(struct arena *a, double seconds);
+const char *long_time(struct arena *a, double seconds);
+
 /* A bug of ours, or no memory: says where and aborts. Never for wrong input. */
 _Noreturn void die(const char *fmt, ...) PRINTF(1, 2);
 

@@ -68,7 +68,7 @@ static void print_json(struct run *x, struct arena *mem, int64_t step, double se
 	puts("}");
 }
 
-static void print_progress(struct run *x, int64_t step, double seconds)
+static void print_progress(struct run *x, struct arena *mem, int64_t step, double seconds)
 {
 	bool has_norm;
 	double norm = rt_report(x->rt, "grad_norm", &has_norm);
@@ -81,7 +81,7 @@ static void print_progress(struct run *x, int64_t step, double seconds)
 	for (uint32_t i = 0; i < x->rt->reports.n; i++)
 		if (!is_own_key(x->rt->reports.at[i].key))
 			printf("  %s %.6g", x->rt->reports.at[i].key, x->rt->reports.at[i].x);
-	printf("  %.0f tokens/s  %.1f ms\n", x->tokens / seconds, seconds * 1e3);
+	printf("  %.*f tokens/s  %s\n", x->tokens < 10 * seconds ? 3 : 0, x->tokens / seconds, seconds_text(mem, seconds));
 }
 
 /* -- the summary -- */
@@ -184,7 +184,7 @@ static int one_step(struct run *x, struct arena *mem, int64_t step)
 	if (x->opt->json)
 		print_json(x, mem, step, seconds);
 	else if (x->opt->log_every > 0 && (step % x->opt->log_every == 0 || step + 1 == x->opt->steps))
-		print_progress(x, step, seconds);
+		print_progress(x, mem, step, seconds);
 	if (fflush(stdout) != 0) {
 		diag_error(x->d, nowhere, "the standard output can't be written: %s", strerror(errno));
 		return MACHINE;

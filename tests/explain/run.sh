@@ -189,4 +189,14 @@ if expect "an order as CSV" 0 "$PTC" show --csv $gpt --set $large -o "$TMP/a.csv
 		fi
 	done
 fi
+
+# A step of hours: for people in hours, for programs in seconds.
+{
+	sed "/^plan/,\$d; s,../../examples,$PWD/examples," $gpt
+	printf 'hardware slow {\n    flops fp32 = 4K\n    memory 1T, bandwidth = 1G\n    link a, bandwidth = 1G\n}\nplan {\n    mesh dp = 2 on slow\n    batch -> dp\n}\n'
+} >"$TMP/slow.pdsl"
+expect "a step of hours" 0 "$PTC" explain --json "$TMP/slow.pdsl" --set batch=8 && hours=$(jq '.time.step_s / 3600' "$TMP/out") &&
+	expect "a step of hours" 0 "$PTC" explain "$TMP/slow.pdsl" --set batch=8 &&
+	if awk -v h="$hours" '/^time/ { good = $3 == "h" && $2 > 2 && h / $2 < 1.01 && $2 / h < 1.01 && !/[0-9][0-9][0-9]\.[0-9]* s/ } END { exit !good }' "$TMP/out"; then
+		ok "a step of hours"; else bad "a step of hours" "$TMP/out"; fi
 finish

@@ -9,6 +9,22 @@
 #include "ir/base.h"
 #include "ir/diag.h"
 
+static void times_have_a_unit_that_suits(void **state)
+{
+	(void)state;
+	static const struct {
+		double seconds;
+		const char *text;
+	} want[] = { { 0, "0.0 us" }, { 2.5e-6, "2.5 us" }, { 0.0034, "3.40 ms" }, { 14.268, "14.27 s" }, { 119.99, "119.99 s" }, { 127.2, "2.12 min" },
+		     { 7199, "120 min" }, { 7200, "2 h" }, { 5955000, "68.9 days" }, { 365.25 * 86400 * 12.5, "12.5 years" }, { 1e12, "31688 years" } };
+	struct arena *a = arena_new();
+
+	for (size_t i = 0; i < LEN(want); i++)
+		assert_string_equal(seconds_text(a, want[i].seconds), want[i].text);
+	assert_string_equal(long_time(a, 147.7 * 86400), "147.7 days");
+	arena_free(a);
+}
+
 static void arena_is_zeroed_and_aligned(void **state)
 {
 	(void)state;
@@ -75,6 +91,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(arena_is_zeroed_and_aligned),
+		cmocka_unit_test(times_have_a_unit_that_suits),
 		cmocka_unit_test(vec_grows),
 		cmocka_unit_test(text_grows),
 		cmocka_unit_test(near_names),
