@@ -35,6 +35,18 @@ static bool read_option(struct ctx *c, const struct node *o, struct chunk *x)
 	return true;
 }
 
+/* A name of the file that is no value with dims; false: it may be one, or is looked for later. */
+static bool says_no_value(struct ctx *c, const struct node *what)
+{
+	struct sym *s = find(c, what->name);
+
+	if (!s || s->val.kind == V_BAD || (s->kind == S_VALUE && s->val.kind == V_TENSOR && s->val.v->nd))
+		return false;
+	fail(c, what->at, "'%s' is %s", what->name, s->kind == S_VALUE && s->val.kind == V_TENSOR ? "a scalar" : sym_kind_name(s));
+	hint(c, "chunk takes a value with dims that is computed: logits[batch, seq, vocab] = …%s", s->kind == S_DIM ? "; dim = name says along which" : "");
+	return true;
+}
+
 void read_chunk(struct ctx *c, const struct node *line)
 {
 	const struct node *what = setting_value(line);
@@ -45,6 +57,8 @@ void read_chunk(struct ctx *c, const struct node *line)
 		hint(c, "write chunk logits, rows = 1024");
 		return;
 	}
+	if (says_no_value(c, what))
+		return;
 	x.sel = what->name;
 	for (const struct node *o = line->list ? line->list->next : NULL; o; o = o->next)
 		if (!read_option(c, o, &x)) {

@@ -144,7 +144,7 @@ void near_offer(struct near *n, const char *candidate)
 {
 	int dist = distance(n->name, candidate), most = 1 + (int)strlen(n->name) / 4;
 
-	if (dist <= most && (!n->best || dist < n->dist)) {
+	if (dist <= most && dist < (int)strlen(candidate) && (!n->best || dist < n->dist)) {
 		n->best = candidate;
 		n->dist = dist;
 	}

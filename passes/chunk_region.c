@@ -35,6 +35,8 @@ static struct value *find_value(struct chunk_region *r)
 {
 	const struct chunk *c = r->how;
 	struct near near = { .name = c->sel };
+	struct text names = { .mem = r->m->mem };
+	const char *last = NULL;
 
 	for (struct op *op = r->m->top.first; op; op = op->next)
 		for (uint32_t i = 0; op->phase == FORWARD && !is_leaf(op) && !op->body && i < op->nout; i++) {
@@ -45,10 +47,17 @@ static struct value *find_value(struct chunk_region *r)
 			if (selector_matches(c->sel, false, v->name))
 				return v;
 			near_offer(&near, v->name);
+			if (!streq(v->name, last)) /* made in several steps */
+				text_put(&names, "%s%s", names.n ? ", " : "", v->name);
+			last = v->name;
 		}
 	diag_error(r->d, c->at, "no value outside of all repeats is called '%s'", c->sel);
-	if (near.best && !is_in_repeat(&r->m->top, c->sel))
+	bool inside = is_in_repeat(&r->m->top, c->sel);
+
+	if (near.best && !inside)
 		diag_note(r->d, c->at, "did you mean '%s'?", near.best);
+	else if (!inside && names.n)
+		diag_note(r->d, c->at, "those with dims that something reads are %s", names.s);
 	else
 		diag_note(r->d, c->at, "'chunk' takes the name of a value that is made after the last repeat: "
 			  "logits[batch, seq, vocab] = …");

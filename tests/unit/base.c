@@ -82,6 +82,9 @@ static void near_names(void **state)
 	near_offer(&n, "batch");
 	near_offer(&n, "embed");
 	assert_string_equal(n.best, "embed");
+	n = (struct near){ .name = "w", .best = NULL, .dist = 0 };
+	near_offer(&n, "x"); /* nothing of it is the same */
+	assert_null(n.best);
 	n = (struct near){ .name = "zzz", .best = NULL, .dist = 0 };
 	near_offer(&n, "embed");
 	assert_null(n.best);
