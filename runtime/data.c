@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -104,10 +105,28 @@ static const char *npy_key(const char *head, const char *key)
 	return p + strspn(p, ": '");
 }
 
-static bool npy_shape(struct file *f, const struct module *m, const char *p, struct diag *d)
+/* "x[batch, feat] takes (n, 3), n examples" */
+static const char *shape_needed(struct arena *mem, const struct module *m, const struct buffer *b)
 {
+	struct text t = { .mem = mem };
+
+	text_put(&t, "%s[", b->name);
+	for (int i = 0; i < b->nd; i++)
+		text_put(&t, "%s%s", i ? ", " : "", m->dims.at[b->d[i]].name);
+	text_put(&t, "] takes (n");
+	for (int i = 1; i < b->nd; i++)
+		text_put(&t, ", %lld", (long long)dim_size(m, b->d[i]));
+	text_put(&t, "), n examples");
+	return t.s;
+}
+
+/* p: "(4, 3)". False, without a message: it is none. */
+static bool npy_shape(struct file *f, const struct module *m, const char *p, struct arena *mem, struct diag *d)
+{
+	const char *shape = arena_strndup(mem, p, strcspn(p, ")") + 1);
 	int nd = 0;
 	int64_t n = 1;
+	bool fits = true;
 
 	if (*p++ != '(')
 		return false;
@@ -117,15 +136,12 @@ static bool npy_shape(struct file *f, const struct module *m, const char *p, str
 
 		if (end == p || k < 0 || __builtin_mul_overflow(n, k, &n))
 			return false;
-		if (nd > 0 && (nd >= f->buf->nd || k != dim_size(m, f->buf->d[nd])))
-			return diag_error(d, nowhere, "the data '%s' has size %lld along dim %d; the input '%s' needs %lld", f->path,
-					  k, nd, f->buf->name, (long long)(nd < f->buf->nd ? dim_size(m, f->buf->d[nd]) : 1));
+		fits = fits && nd < f->buf->nd && (nd == 0 || k == dim_size(m, f->buf->d[nd]));
 		nd++;
 		p = end + strspn(end, ", ");
 	}
-	if (nd != f->buf->nd)
-		return diag_error(d, nowhere, "the data '%s' has %d dims; the input '%s' has %d", f->path, nd, f->buf->name,
-				  f->buf->nd);
+	if (!fits || nd != f->buf->nd)
+		return diag_error(d, nowhere, "the data '%s' has the shape %s; the input %s", f->path, shape, shape_needed(mem, m, f->buf));
 	f->n = n;
 	return true;
 }
@@ -146,11 +162,18 @@ static bool open_npy(struct file *f, const struct module *m, struct arena *mem, 
 	const char *type = npy_key(head, "'descr'"), *order = npy_key(head, "'fortran_order'"), *shape = npy_key(head, "'shape'");
 	int before = d->errors;
 
-	if (!type || !npy_type(type, &f->type))
-		return diag_error(d, nowhere, "the data '%s' has elements of a type that is not read", f->path);
-	if (!order || strncmp(order, "False", 5) != 0)
-		return diag_error(d, nowhere, "the data '%s' is in Fortran's order", f->path);
-	if (!shape || !npy_shape(f, m, shape, d))
+	if (!type || !npy_type(type, &f->type)) {
+		diag_error(d, nowhere, "the data '%s' for the input '%s' has elements of type '%.*s', which are not read", f->path, f->buf->name,
+			   type ? (int)strcspn(type, "'}") : 0, type ? type : "");
+		diag_note(d, nowhere, "read are |u1, |i1, <u2, <i2, <u4, <i4, <i8, <f4, <f8 and |b1: x.astype('<f4') of NumPy makes floats, '<i4' ints");
+		return false;
+	}
+	if (!order || strncmp(order, "False", 5) != 0) {
+		diag_error(d, nowhere, "the data '%s' for the input '%s' is in Fortran's order", f->path, f->buf->name);
+		diag_note(d, nowhere, "np.ascontiguousarray(x) of NumPy lays it out as it is read");
+		return false;
+	}
+	if (!shape || !npy_shape(f, m, shape, mem, d))
 		return d->errors > before ? false : diag_error(d, nowhere, "the data '%s' has no shape", f->path);
 	f->skip = at + len;
 	if (f->n > (f->bytes - f->skip) / element_bytes[f->type])
@@ -393,6 +416,9 @@ static bool fetch(const struct file *f, const struct buffer *b, int64_t i, void 
 	if (b->tokens > 0 && v != -100 && !(v >= 0 && v < (double)b->tokens))
 		return diag_error(d, nowhere, "the data '%s' has %.0f at offset %lld; '%s' takes 0 to %lld", f->path, v,
 				  (long long)(f->skip + i * element_bytes[f->type]), b->name, (long long)b->tokens - 1);
+	if (!is_float(b->dt) && v != floor(v))
+		return diag_error(d, nowhere, "the data '%s' has %g at offset %lld; '%s' takes whole numbers", f->path, v,
+				  (long long)(f->skip + i * element_bytes[f->type]), b->name);
 	nest_store(b->dt, to, at, v);
 	return true;
 }

@@ -88,6 +88,29 @@ says "no data" 1 "--data" "$PTC" run $gpt --steps 1
 says "opt: an unknown pass" 1 "passes: simplify, " "$PTC" opt --pass=simplify,zz tests/golden/dead-op.pir
 train="run $gpt --set vocab=256 --steps 1 --data"
 says "data for an input that is not there" 1 "inputs that take data: tokens" "$PTC" $train foo=tests/data/text.txt
+# Arrays of NumPy: a header of 118 bytes behind ten, then elements.
+npy() { # FILE TYPE ORDER SHAPE
+	printf '\223NUMPY\001\000\166\000' >"$1"
+	printf '%-117s\n' "{'descr': '$2', 'fortran_order': $3, 'shape': $4, }" >>"$1"
+	head -c 4096 /dev/zero >>"$1"
+}
+train_npy="run $mini --steps 1 --data"
+npy "$TMP/y.npy" '<i4' False '(12,)'
+npy "$TMP/x.npy" '<f4' False '(12, 10)'
+says "npy" 0 "step 0" "$PTC" $train_npy "x=$TMP/x.npy,y=$TMP/y.npy"
+npy "$TMP/x.npy" '<f4' False '(12, 5, 2)'
+says "npy of another rank" 1 "x.npy' has the shape (12, 5, 2); the input x[batch, feat] takes (n, 10), n examples" "$PTC" $train_npy "x=$TMP/x.npy,y=$TMP/y.npy"
+npy "$TMP/x.npy" '<f4' False '(12, 9)'
+says "npy of another size" 1 "x.npy' has the shape (12, 9); the input x[batch, feat] takes (n, 10), n examples" "$PTC" $train_npy "x=$TMP/x.npy,y=$TMP/y.npy"
+npy "$TMP/x.npy" '<c8' False '(12, 10)'
+says "npy of a type that is not read" 1 "x.npy' for the input 'x' has elements of type '<c8', which are not read" "$PTC" $train_npy "x=$TMP/x.npy,y=$TMP/y.npy"
+npy "$TMP/x.npy" '<f4' True '(12, 10)'
+says "npy in Fortran's order" 1 "np.ascontiguousarray(x)" "$PTC" $train_npy "x=$TMP/x.npy,y=$TMP/y.npy"
+npy "$TMP/x.npy" '<f4' False '(12, 10)'
+npy "$TMP/y.npy" '<f4' False '(12,)' # 0.5, twelve times
+head -c 128 "$TMP/y.npy" >"$TMP/half.npy"
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do printf '\000\000\000\077'; done >>"$TMP/half.npy"
+says "npy of halves for labels" 1 "half.npy' has 0.5 at offset 1" "$PTC" $train_npy "x=$TMP/x.npy,y=$TMP/half.npy"
 for to in save trace; do # before the first step, not after the last
 	says "--$to to nowhere" 3 "'/nowhere/x' can't be written" "$PTC" $train tests/data/text.txt --$to /nowhere/x
 	if [ -s "$TMP/out" ]; then bad "--$to to nowhere: no step" "$TMP/out"; else ok "--$to to nowhere: no step"; fi
