@@ -1,5 +1,7 @@
-/* passes/balance.c - one stage a chunk: exact. For a bound on time all cuts are tried, chunk by chunk; as time
- * and memory grow with the range, few ranges are. The least bound is found by halving. Several chunks a stage: two
+/* passes/balance.c - one stage a chunk: exact. For a bound on time each chunk takes as many iterations as it may: as time
+ * and memory grow with the range, the chain is used up if any cut does it. Where the first iterations of a stage cost
+ * something else, a range that begins later may take longer: all cuts are tried then, chunk by chunk. The least bound is found
+ * by halving. Several chunks a stage: two
  * guesses, judged by simulation. */
 #include "passes/balance.h"
 
@@ -121,6 +123,28 @@ static int *least_squares(struct arena *mem, const struct sums *x, double bound)
 	return end;
 }
 
+/* As far as each chunk may go. NULL: the bound is too small, or memory is. */
+static int *farthest(struct arena *mem, const struct sums *x, double bound)
+{
+	int *end = NEWN(mem, int, x->chunks), at = 0;
+
+	for (int g = 0; g < x->chunks; g++) {
+		int from = at;
+
+		if (range_time(x, g, from, from) > bound * (1 + tie) || !range_fits(x, g, from, from))
+			return NULL;
+		while (at < x->n && range_time(x, g, from, at + 1) <= bound * (1 + tie) && range_fits(x, g, from, at + 1))
+			at++;
+		end[g] = at;
+	}
+	return at == x->n ? end : NULL;
+}
+
+static int *any_cut(struct arena *mem, const struct sums *x, double bound)
+{
+	return x->c->early && x->c->nfirst ? least_squares(mem, x, bound) : farthest(mem, x, bound);
+}
+
 int *cut_even(struct arena *mem, const struct chain *c, int chunks, int stages, const double *inflight, double bytes)
 {
 	struct sums x = make_sums(mem, c, chunks, stages);
@@ -129,10 +153,10 @@ int *cut_even(struct arena *mem, const struct chain *c, int chunks, int stages, 
 
 	x.inflight = inflight;
 	x.bytes = bytes;
-	for (; !(best = least_squares(mem, &x, hi)) && hi < all; hi *= 2)
+	for (; !(best = any_cut(mem, &x, hi)) && hi < all; hi *= 2)
 		lo = hi;
 	for (int i = 0; best && i < HALVINGS && lo < (hi = longest(&x, best)) * (1 - tie); i++) {
-		int *end = least_squares(mem, &x, (lo + hi) / 2);
+		int *end = any_cut(mem, &x, (lo + hi) / 2);
 
 		if (end)
 			best = end;

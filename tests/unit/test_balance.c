@@ -134,6 +134,27 @@ static void exact_against_brute_force(void **state)
 	assert_true(infeasible > 300 && infeasible < 1500);
 }
 
+/* All cuts are tried, with a table for each bound, only where early iterations cost something else; else the same is found
+ * without. */
+static void many_chunks(void **state)
+{
+	(void)state;
+	struct arena *mem = arena_new(), *other = arena_new();
+	struct chain c = chain_of(mem, 126, .3, 2), early = c;
+
+	early.early = c.iteration;
+	early.nfirst = 1;
+	size_t before = arena_bytes(mem);
+	int *quick = cut_even(mem, &c, 128, 128, NULL, 0), *all = cut_even(other, &early, 128, 128, NULL, 0);
+
+	assert_non_null(quick);
+	assert_memory_equal(quick, all, 128 * sizeof *all);
+	assert_true(arena_bytes(mem) - before < 256 << 10);
+	assert_true(arena_bytes(other) > 1 << 20);
+	arena_free(mem);
+	arena_free(other);
+}
+
 static void known_cuts(void **state)
 {
 	(void)state;
@@ -286,6 +307,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(exact_against_brute_force),
+		cmocka_unit_test(many_chunks),
 		cmocka_unit_test(known_cuts),
 		cmocka_unit_test(several_chunks),
 		cmocka_unit_test(llama_405b),
