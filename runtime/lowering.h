@@ -1,4 +1,4 @@
-/* runtime/lowering.h - what the files that make a rank's program share: program.c, program_compute.c. */
+/* runtime/lowering.h - what the files that make a rank's program share: program*.c. */
 #ifndef PTC_RUNTIME_LOWERING_H
 #define PTC_RUNTIME_LOWERING_H
 #include "runtime/internal.h"
@@ -18,10 +18,26 @@ struct lowering {
 };
 
 /* -- program.c -- */
-int64_t stride_in(const struct module *m, const struct value *v, dimid d); /* 0: it lacks d */
 bool odd(struct lowering *l, const struct op *op, const char *what);       /* an error; false */
 struct instr *emit(struct lowering *l, enum icode code, const struct op *op);
 struct loc *locs(struct lowering *l, const struct op *op); /* of its operands, then of its results; NULL after an error */
+
+/* -- program_copy.c -- */
+int64_t stride_in(const struct module *m, const struct value *v, dimid d); /* 0: it lacks d */
+void mover_init(const struct module *m, struct mover *x, const struct value *over, dimid skip, const struct value *to, const struct value *from);
+bool find_loc(struct lowering *l, const struct value *v, struct loc *at);
+bool same_loc(const struct loc *a, const struct loc *b);
+struct move *emit_move(struct lowering *l, const struct op *op);
+bool covers(const struct value *a, const struct value *b);
+bool lower_read(struct lowering *l, const struct op *op);
+bool lower_write(struct lowering *l, const struct op *op);
+bool lower_view(struct lowering *l, const struct op *op);
+bool lower_accumulate(struct lowering *l, const struct op *op);
+
+/* -- program_comm.c -- */
+bool lower_host(struct lowering *l, const struct op *op);
+bool lower_comm(struct lowering *l, const struct op *op);
+bool lower_wait(struct lowering *l, const struct op *op);
 
 /* -- program_compute.c -- */
 bool lower_kernel(struct lowering *l, const struct op *op);
