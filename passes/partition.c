@@ -288,14 +288,16 @@ static void reduce_early(struct part *p, const struct value *named, struct value
 	get_version(p, v, &home);
 }
 
-/* What each stage has added up in the prologue is one sum from here on: a section of one stage may read it. */
+/* What each stage has added up in the prologue is one sum from here on, and known as nothing else: who reads it may run
+ * on one stage alone, or in forward and backward, where stages don't come together. */
 static void join_stages(struct part *p, struct value *v)
 {
-	struct sharding sh = info_of(p, v)->ver.at[0].sh;
+	struct info *i = info_of(p, v);
+	struct sharding sh = i->ver.at[0].sh;
 
 	sh.sum &= ~(1u << pipe_axis(p->m));
 	struct value *sum = get_version(p, v, &sh);
-	set_info(p, v, H_MADE, NULL);
+	i->ver.n = 0;
 	add_version(p, v, sum);
 }
 

@@ -127,10 +127,11 @@ esac
 echo "    pipelines: $(wc -l <"$TMP/cases") cases, the random ones from SEED=$SEED"
 cases
 
-# -- what a repeat carries on: the models of this folder, on one stage more than they say and on fewer microbatches too --
+# -- what a repeat carries on: the models of this folder, on one and two stages more than they say and on fewer microbatches too --
 
 for model in tests/pipeline/*.pdsl; do
-	for how in '--set microbatches=3' '--set microbatches=1' '--set microbatches=2 --mesh pp=3' '--add deterministic'; do
+	for how in '--set microbatches=3' '--set microbatches=1' '--set microbatches=2 --mesh pp=3' '--set microbatches=2 --mesh pp=4' \
+		'--add deterministic'; do
 		# shellcheck disable=SC2086
 		if expect "$model $how" 0 timeout 600 "$PTC" check "$model" $how && expect "$model $how" 0 "$PTC" verify "$model" $how; then
 			ok "$model $how"
