@@ -11,7 +11,7 @@
  *   repeat over the first    the operand of its number: a row of a stack that lacks these iterations, or shares it
  *   args of a repeat body    carry: the repeat's result; with: the operand; over: row i of it
  *   any other result         where it is sent: `accumulate` (an einsum that adds), a carried yield,
- *                            row i of a stacked yield, or the buffer of its `write` (in host memory only `to_host`)
+ *                            row i of a stacked yield, or the buffer of its first `write` (in host memory only `to_host`)
  *
  * What is had {ahead} has two places, one behind the other, for as long as its loop runs.
  * runtime/place.c resolves the same rules. A yield that does not lie in its row is copied to it

@@ -230,6 +230,16 @@ static bool held_where_made(const struct module *m, const struct op *op, const s
 	return pipe_axis(m) < 0 || !b->where || (HAS(op, where) && !(op->at.where & ~b->where));
 }
 
+/* Of what is sent to several places the first is its own, as in runtime/place.c; the others get copies. */
+static bool is_sent_first(const struct op *write)
+{
+	const struct op *op = write->home->first;
+
+	while (op != write && !((op->code == OP_WRITE || op->code == OP_ACCUMULATE) && op->in[0] == write->in[0]))
+		op = op->next;
+	return op == write;
+}
+
 /* A value made right in the buffer that it is written to. */
 void direct_write(struct planner *p, struct op *op)
 {
@@ -239,7 +249,7 @@ void direct_write(struct planner *p, struct op *op)
 
 	if (!b || b->host != (x->def->code == OP_TO_HOST) || op->home->owner || !makes_storage(p->m, x) || home_of(x)->direct || x->def->code == OP_REPEAT ||
 	    !once_a_step(p->m, x->def) || !same_layout(x, b->nd, b->d, b->store.on, b->dt) ||
-	    writes_of(op->home, b->name) != 1 || !held_where_made(p->m, x->def, b))
+	    writes_of(op->home, b->name) != 1 || !is_sent_first(op) || !held_where_made(p->m, x->def, b))
 		return;
 	struct home *h = p->bufs[i];
 
