@@ -162,6 +162,16 @@ static bool may_be_next(const struct value *arg, const struct value *y)
 	return a->last < home_of(y)->def || (a->last == home_of(y)->def && !a->flights && in_place(y->def, y, a));
 }
 
+/* The first result that v is carried on as: of several the only one that it may be made in. */
+static int64_t first_carried(const struct block *block, const struct value *v)
+{
+	int64_t k = 0;
+
+	while (block->yields.at[k] != v)
+		k++;
+	return k;
+}
+
 /* Carried yields: in place when they may be, else copied at the end. */
 void carried_yields(struct planner *p, struct block *block, int64_t n)
 {
@@ -179,7 +189,8 @@ void carried_yields(struct planner *p, struct block *block, int64_t n)
 
 		if (h->carry == k)
 			continue;
-		if (makes_storage(p->m, y) && !h->direct && may_be_next(arg, y) && same_place(y, arg)) {
+		if (makes_storage(p->m, y) && !h->direct && first_carried(block, block->yields.at[k]) == k && may_be_next(arg, y) &&
+		    same_place(y, arg)) {
 			h->direct = true;
 			touch(home_of(arg), n);
 		} else {
