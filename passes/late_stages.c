@@ -116,25 +116,15 @@ static int64_t there(struct stages *s, const struct value *v)
 	return where_of(op);
 }
 
-static int64_t rows_of(const struct stages *s, const struct value *v)
-{
-	int64_t at = 0;
-
-	for (int k = 0; k < v->nd; k++)
-		for (int i = 0; i < s->n; i++)
-			at |= s->m->pipe.loops.at[i] == v->d[k] ? 2ll << 2 * i : 0;
-	return at;
-}
-
 /* The stages that have rows of what op works on; those that have a part of a sum of rows are all. 0: it has none. */
 static int64_t op_rows(const struct stages *s, const struct op *op)
 {
 	int64_t in = 0, out = 0;
 
 	for (uint32_t i = 0; i < op->nin; i++)
-		in |= rows_of(s, op->in[i]);
+		in |= stage_rows(s->m, op->in[i]);
 	for (uint32_t i = 0; i < op->nout; i++)
-		out |= rows_of(s, op->out[i]);
+		out |= stage_rows(s->m, op->out[i]);
 	if (stage_loop(s, op) >= 0)
 		return op->at.ncarry ? EVERYWHERE : in | out | 2ll << 2 * stage_loop(s, op);
 	return op->nout && in && !out ? EVERYWHERE : in | out;

@@ -5,6 +5,7 @@
  * message is smaller. What is made of constants, inputs and params alone does not travel: each place that
  * reads it makes its own. */
 #include "passes/passes.h"
+#include "passes/stages.h"
 
 struct at {
 	int64_t need;   /* places that read it */
@@ -289,17 +290,19 @@ static void copy_placeless(struct module *m)
 	}
 }
 
-/* Has each stage a part of it? Rows of a repeat, or of a sum of these. */
-static bool in_parts(const struct module *m, const struct op *op)
+/* The places whose stages have a part of what op makes: rows of a repeat, or of a sum of these. 0: it is whole. */
+static int64_t parts_of(const struct module *m, const struct op *op, int64_t all)
 {
+	int64_t at = 0;
+
+	if (HAS(op, local) || (opinfo[op->code].class == C_COMM && axes_has(&op->at.axes, pipe_axis(m))))
+		return all;
 	for (uint32_t i = 0; i < op->nout; i++)
-		for (int k = 0; k < op->out[i]->nd; k++)
-			if (is_staged(m, op->out[i]->d[k]))
-				return true;
-	return HAS(op, local) || (opinfo[op->code].class == C_COMM && axes_has(&op->at.axes, pipe_axis(m)));
+		at |= stage_rows(m, op->out[i]);
+	return at;
 }
 
-/* What is made once a step is made where it is read, or on all stages if these are all. */
+/* What is made once a step is made where it is read, or its parts are, or on all stages if these are all. */
 static void place_prologue(struct module *m)
 {
 	int64_t all = (2ll << 2 * m->pipe.loops.n) - 1;
@@ -311,8 +314,8 @@ static void place_prologue(struct module *m)
 			continue;
 		for (uint32_t i = 0; i < op->nout; i++)
 			need |= at_of(m, op->out[i])->need;
-		if (in_parts(m, op))
-			need = all;
+		if (parts_of(m, op, all))
+			need = parts_of(m, op, all);
 		if (op->phase == EPILOGUE)
 			need = HAS(op, where) ? op->at.where : all;
 		if (op->code == OP_TO_PARTIAL && HAS(op, from) && op->at.from)

@@ -149,6 +149,16 @@ static void place_forward(struct stages *s)
 
 /* -- who needs what -- */
 
+int64_t stage_rows(const struct module *m, const struct value *v)
+{
+	int64_t at = 0;
+
+	for (int k = 0; k < v->nd; k++)
+		for (uint32_t i = 0; i < m->pipe.loops.n; i++)
+			at |= m->pipe.loops.at[i] == v->d[k] ? 2ll << 2 * i : 0;
+	return at;
+}
+
 static void buffer_need(struct module *m, const char *name, int64_t places)
 {
 	struct buffer *b = find_buffer(m, name);
@@ -181,6 +191,8 @@ static void find_need(struct stages *s)
 			continue;
 		for (uint32_t i = 0; !HAS(op, where) && i < op->nout; i++)
 			need |= spot_of(s, op->out[i])->need;
+		for (uint32_t i = 0; op->phase == PROLOGUE && i < op->nout; i++)
+			need |= stage_rows(s->m, op->out[i]);
 		if (op->phase == PROLOGUE && HAS(op, local))
 			need = all_places(s);
 		if (op->code == OP_READ)

@@ -34,6 +34,7 @@ int stage_loop(const struct stages *s, const struct op *op); /* which repeat of 
 bool stage_placeless(const struct value *v); /* made of constants, inputs, params alone */
 bool makes_placeless(const struct op *op);   /* and nothing else: a repeat may make both */
 void stage_put(struct stages *s, struct op *op, int place); /* there op runs */
+int64_t stage_rows(const struct module *m, const struct value *v); /* places of the repeats that v has rows of */
 
 /* -- back_stages.c -- */
 void place_backward(struct stages *s);
