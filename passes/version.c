@@ -191,13 +191,23 @@ struct value *root_of(struct part *p, struct value *v, struct sharding *sh)
 	return v;
 }
 
+/* Can v be had in any sharding for nothing, of whatever it is a rename, an argument or a slice? */
+static bool any_will_do(struct part *p, struct value *v)
+{
+	const struct info *i = info_of(p, v);
+
+	while (i->how == H_ALIAS || ((i->how == H_WITH || i->how == H_OVER) && i->scope->open))
+		i = info_of(p, i->from);
+	return i->how == H_FREE || i->how == H_WILD;
+}
+
 double version_seconds(struct part *p, struct value *v, const struct sharding *sh)
 {
 	struct info *i = info_of(p, v);
 	shardings list = { 0 };
 	double best = 1e30;
 
-	if (i->how == H_FREE || i->how == H_WILD)
+	if (any_will_do(p, v))
 		return 0;
 	if (i->how == H_ALIAS) {
 		struct sharding from = before_rename(v, sh);
@@ -538,6 +548,8 @@ struct value *get_version(struct part *p, struct value *v, const struct sharding
 		fix_wild(p, v, sh);
 		return made(p, i, v, sh);
 	}
+	if (i->how == H_OVER && any_will_do(p, v))
+		return exact_over(p, v, i, sh);
 	if (gate_shut(p, i) && !sharding_equal(&i->gate, sh, v->nd)) {
 		val = get_version(p, v, &i->gate);
 		return emit_chain(p, v, val, sh);

@@ -1,4 +1,4 @@
-/* tests/fuzz/check.c - random modules, partitioned, against one rank: fuzz-check [-k] [-s] [-p PASS] N [SEED [FAILURES]]
+/* tests/fuzz/check.c - random modules, partitioned, against one rank: fuzz-check [-k] [-o] [-s] [-p PASS] N [SEED [FAILURES]]
  *
  * Built and run by `make fuzz-check N=... SEED=...`, from check.c, gen*.c and the archives of ir and passes.
  *
@@ -10,7 +10,8 @@
  *
  * Each case then goes through the last passes, and its plan is proved safe; those whose seed ends in 0, with -k
  * all, are run by the runtime, too: compiled.c.
- * fuzz-check -s N ...: the programs have pipelines, and go through the pass `pipeline` as well.
+ * fuzz-check -s N ...: the programs have pipelines, and go through the pass `pipeline` as well. -o: all are
+ * `deterministic`, their sums in one order.
  *
  * At the end stand the cases that were refused, by reason, and what share of the cases had which feature.
  *
@@ -49,7 +50,7 @@ static const char *const skipped[NSKIPPED] = {
 
 static double near = 1e-9;
 static const char *last_pass = "rematerialize";
-static bool staged, all_run;
+static bool staged, all_run, in_order;
 
 struct seen {
 	const char *name;
@@ -471,6 +472,7 @@ static bool run_case(struct run *r, bool show)
 
 	diag_init(&d, r->mem, NULL, NULL);
 	struct module *made = gen_module(r->mem, &r->c);
+	made->deterministic = in_order;
 	char *text = module_print(made, r->mem, &n);
 	if (show)
 		printf("%s", text);
@@ -671,8 +673,9 @@ static int show_case(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	for (; argc >= 2 && (streq(argv[1], "-s") || streq(argv[1], "-k")); argc--, argv++) {
+	for (; argc >= 2 && (streq(argv[1], "-s") || streq(argv[1], "-k") || streq(argv[1], "-o")); argc--, argv++) {
 		staged |= streq(argv[1], "-s");
+		in_order |= streq(argv[1], "-o");
 		all_run |= streq(argv[1], "-k");
 	}
 	if (argc >= 3 && streq(argv[1], "-p")) {
@@ -684,8 +687,8 @@ int main(int argc, char **argv)
 	if (argc >= 3 && streq(argv[1], "-d"))
 		return show_case(argc, argv);
 	if (argc < 2 || argc > 4) {
-		fprintf(stderr, "usage: fuzz-check [-s] [-k] [-p PASS] N [SEED [FAILURES]]\n"
-				"       fuzz-check [-s] [-k] [-p PASS] -d SEED [SKIPPED STEPS...]\n");
+		fprintf(stderr, "usage: fuzz-check [-s] [-k] [-o] [-p PASS] N [SEED [FAILURES]]\n"
+				"       fuzz-check [-s] [-k] [-o] [-p PASS] -d SEED [SKIPPED STEPS...]\n");
 		return 2;
 	}
 	return fuzz(strtoull(argv[1], NULL, 10), argc > 2 ? strtoull(argv[2], NULL, 10) : 1,
