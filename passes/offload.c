@@ -51,7 +51,7 @@ static struct op *before(struct op *op)
 	return einsum ? op->prev : op;
 }
 
-/* A copy of v, right before op. */
+/* A copy of v, right before op, on its stages; if these are all, on those that have v: op takes it from them. */
 static struct value *copy_in(struct module *m, struct value *v, struct op *op)
 {
 	op = before(op);
@@ -61,6 +61,8 @@ static struct value *copy_in(struct module *m, struct value *v, struct op *op)
 
 	if (HAS(op, where))
 		SET(copy, where, op->at.where);
+	else if (v->def && HAS(v->def, where))
+		SET(copy, where, v->def->at.where);
 	to->sh = v->sh;
 	to->kind = v->kind;
 	to->name = v->name;

@@ -1,4 +1,4 @@
-/* tests/fuzz/check.c - random modules, partitioned, against one rank: fuzz-check [-k] [-o] [-s] [-p PASS] N [SEED [FAILURES]]
+/* tests/fuzz/check.c - random modules, partitioned, against one rank: fuzz-check [-h] [-k] [-o] [-s] [-p PASS] N [SEED [FAILURES]]
  *
  * Built and run by `make fuzz-check N=... SEED=...`, from check.c, gen*.c and the archives of ir and passes.
  *
@@ -11,7 +11,7 @@
  * Each case then goes through the last passes, and its plan is proved safe; those whose seed ends in 0, with -k
  * all, are run by the runtime, too: compiled.c.
  * fuzz-check -s N ...: the programs have pipelines, and go through the pass `pipeline` as well. -o: all are
- * `deterministic`, their sums in one order.
+ * `deterministic`, their sums in one order. -h: params, optimizer states or both lie in host memory.
  *
  * At the end stand the cases that were refused, by reason, and what share of the cases had which feature.
  *
@@ -50,7 +50,7 @@ static const char *const skipped[NSKIPPED] = {
 
 static double near = 1e-9;
 static const char *last_pass = "rematerialize";
-static bool staged, all_run, in_order;
+static bool staged, all_run, in_order, on_host;
 
 struct seen {
 	const char *name;
@@ -463,6 +463,13 @@ static bool right_kernels(struct run *r)
 	return !wrong || fail(r, wrong);
 }
 
+static void put_on_host(struct run *r, struct module *m, enum arrow_what what)
+{
+	struct arrow a = { .what = what, .host = true };
+
+	PUSH(r->mem, &m->arrows, a);
+}
+
 static bool run_case(struct run *r, bool show)
 {
 	struct eval_watch see = { keep, r, false }, check = { compare, r, false };
@@ -473,6 +480,10 @@ static bool run_case(struct run *r, bool show)
 	diag_init(&d, r->mem, NULL, NULL);
 	struct module *made = gen_module(r->mem, &r->c);
 	made->deterministic = in_order;
+	if (on_host && r->c.seed % 3 != 1)
+		put_on_host(r, made, W_PARAMS);
+	if (on_host && r->c.seed % 3 != 2)
+		put_on_host(r, made, W_OPTIMIZER);
 	char *text = module_print(made, r->mem, &n);
 	if (show)
 		printf("%s", text);
@@ -673,10 +684,11 @@ static int show_case(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	for (; argc >= 2 && (streq(argv[1], "-s") || streq(argv[1], "-k") || streq(argv[1], "-o")); argc--, argv++) {
-		staged |= streq(argv[1], "-s");
-		in_order |= streq(argv[1], "-o");
-		all_run |= streq(argv[1], "-k");
+	for (; argc >= 2 && strlen(argv[1]) == 2 && argv[1][0] == '-' && strchr("hkos", argv[1][1]); argc--, argv++) {
+		on_host |= argv[1][1] == 'h';
+		all_run |= argv[1][1] == 'k';
+		in_order |= argv[1][1] == 'o';
+		staged |= argv[1][1] == 's';
 	}
 	if (argc >= 3 && streq(argv[1], "-p")) {
 		last_pass = argv[2];
@@ -687,8 +699,8 @@ int main(int argc, char **argv)
 	if (argc >= 3 && streq(argv[1], "-d"))
 		return show_case(argc, argv);
 	if (argc < 2 || argc > 4) {
-		fprintf(stderr, "usage: fuzz-check [-s] [-k] [-o] [-p PASS] N [SEED [FAILURES]]\n"
-				"       fuzz-check [-s] [-k] [-o] [-p PASS] -d SEED [SKIPPED STEPS...]\n");
+		fprintf(stderr, "usage: fuzz-check [-h] [-k] [-o] [-s] [-p PASS] N [SEED [FAILURES]]\n"
+				"       fuzz-check [-h] [-k] [-o] [-s] [-p PASS] -d SEED [SKIPPED STEPS...]\n");
 		return 2;
 	}
 	return fuzz(strtoull(argv[1], NULL, 10), argc > 2 ? strtoull(argv[2], NULL, 10) : 1,

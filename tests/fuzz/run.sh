@@ -1,8 +1,8 @@
 #!/bin/sh
 # tests/fuzz/run.sh [modules|large|front|ir|programs]...: random input for T seconds (45) from SEED (1).
 #
-# modules    N (1500) random modules and 450 with pipelines, 150 of them `deterministic`, partitioned, against one
-#            rank, their plans proved safe: check.c
+# modules    N (1500) random modules and 600 with pipelines, 150 of them `deterministic` and 150 with what lives
+#            on in host memory, partitioned, against one rank, their plans proved safe: check.c
 # front, ir  any bytes into the front end and into the parser of IR texts: libFuzzer with ASan and
 #            UBSan, its dictionary and first inputs made from this repository. Both at once, 2/3 of T
 # large      a megabyte of one thing: every one ends within 20 s, in a result or in an error
@@ -30,7 +30,7 @@ modules() {
 	else
 		bad "fuzz-check $N $SEED" "$TMP/out"
 	fi
-	for how in "-s 300 1" "-s -o 150 1001"; do
+	for how in "-s 300 1" "-s -o 150 1001" "-s -h 150 2001"; do
 		# shellcheck disable=SC2086
 		if "$BUILD/fuzz-check" $how >"$TMP/out" 2>&1; then
 			ok "pipelines, $how: $(tail -1 "$TMP/out")"
@@ -51,6 +51,7 @@ known() {
 		known_seed "-s -k 1 $seed"
 	done
 	for seed in 158 186 320 700 1344; do known_seed "-k 1 $seed"; done
+	known_seed "-s -h 1 91097"
 }
 
 known_seed() { # OPTIONS OF fuzz-check
