@@ -380,7 +380,8 @@ static int64_t trips_at(const struct prover *p, const struct value *v, int depth
 	return -1;
 }
 
-/* Both ends of its range, over all iterations there are; of a pipeline's stages the walk sees to it. */
+/* Both ends of its range, over all iterations there are, or nothing if there are none; of a pipeline's stages the walk sees
+ * to it. */
 static bool is_inside(struct prover *p, const struct value *v)
 {
 	const struct spot *s = &p->held[v->id].spot;
@@ -390,8 +391,9 @@ static bool is_inside(struct prover *p, const struct value *v)
 	for (int i = 0; ok && !p->l && i < s->n; i++) {
 		int64_t trips = trips_at(p, v, s->depth[i]);
 
-		ok = trips >= 0 && !__builtin_mul_overflow(s->stride[i], trips ? trips - 1 : 0, &more) &&
-		     !__builtin_add_overflow(high, more, &high);
+		if (!trips)
+			return true;
+		ok = trips > 0 && !__builtin_mul_overflow(s->stride[i], trips - 1, &more) && !__builtin_add_overflow(high, more, &high);
 	}
 	return (ok && (p->l || high <= (s->region == p->r->host ? p->m->host : p->m->arena))) || lost(p, v, "it lies outside of the arena");
 }

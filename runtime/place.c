@@ -270,7 +270,9 @@ bool place_checked(struct placing *p, const struct value *v, struct loc *at)
 	for (int i = 0; i < at->n; i++) {
 		int64_t trips = trips_at(p, v, at->depth[i]), more;
 
-		if (trips < 0 || __builtin_mul_overflow(at->stride[i], trips > 0 ? trips - 1 : 0, &more) ||
+		if (!trips) /* a row of none: it is never had */
+			return true;
+		if (trips < 0 || __builtin_mul_overflow(at->stride[i], trips - 1, &more) ||
 		    __builtin_add_overflow(high, more, &high))
 			return lost(p, v, "it lies outside its repeat");
 	}
