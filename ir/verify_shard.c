@@ -141,17 +141,23 @@ static bool check_keys(struct verifier *v, const struct op *op)
 	return !(v->time >= 0 && axes >> v->time & 1) || ver_fail(v, op, "keys of several microbatches");
 }
 
+/* The axes of a pending maximum that op leaves so: it only moves elements about. */
+static uint32_t passed_max(const struct op *op)
+{
+	return opinfo[op->code].class == C_VIEW ? op->in[0]->sh.max : 0;
+}
+
 /* The axes over which operands are pending and that the op may leave so. */
 static bool passed(struct verifier *v, const struct op *op, uint32_t work, uint32_t *pass)
 {
 	*pass = 0;
 	for (uint32_t i = 0; i < op->nin; i++) {
-		if (op->in[i]->sh.max)
+		if (op->in[i]->sh.max & ~passed_max(op))
 			return ver_fail(v, op, "%s: a pending maximum must be resolved first", shown(v, op->in[i]));
 		*pass |= op->in[i]->sh.sum;
 	}
-	if (*pass & work)
-		return ver_fail(v, op, "axis %s is pending and splits the work", names_of(v, *pass & work));
+	if ((*pass | passed_max(op)) & work)
+		return ver_fail(v, op, "axis %s is pending and splits the work", names_of(v, (*pass | passed_max(op)) & work));
 	for (uint32_t a = 0; a < v->m->axes.n; a++) {
 		uint64_t who = 0, want = 0;
 
@@ -188,7 +194,7 @@ static bool check_work(struct verifier *v, const struct op *op)
 	for (uint32_t i = 0; i < op->nout; i++) {
 		const struct value *r = op->out[i];
 		uint32_t sum = op->code == OP_RMAX ? 0 : summed(op, &w, r);
-		uint32_t max = op->code == OP_RMAX ? summed(op, &w, r) : 0;
+		uint32_t max = op->code == OP_RMAX ? summed(op, &w, r) : passed_max(op);
 
 		if (r->sh.sum != (sum | pass))
 			return ver_fail(v, op, "%s: its pending sum is over %s", shown(v, r), names_of(v, sum | pass));

@@ -21,6 +21,7 @@ equiv/llama dp=2 chunk_logits,_parts_=_4;params_->_dp precision=bf16
 cases/moe dp=2,ep=2 chunk_logits,_parts_=_2 seq=8
 chunk/heads dp=2,tp=2 chunk_logits,_parts_=_2;chunk_side,_rows_=_4,_dim_=_seq microbatches=2
 chunk/heads cp=2,tp=2 chunk_logits,_parts_=_2;chunk_side,_parts_=_4 seq=8
+chunk/top tp=2 chunk_h,_parts_=_2,_dim_=_batch batch=8
 TABLE
 
 # Along a pipeline: what follows from the logits stays on the last stage.

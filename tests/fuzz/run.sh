@@ -50,7 +50,7 @@ known() {
 		22772 40431 40771 100225; do
 		known_seed "-s -k 1 $seed"
 	done
-	for seed in 158 186 320 700 1344; do known_seed "-k 1 $seed"; done
+	for seed in 158 186 320 700 1344 120586; do known_seed "-k 1 $seed"; done
 	known_seed "-s -h 1 91097"
 }
 
