@@ -254,6 +254,39 @@ static bool enter_block(struct eval *e, const struct block *block)
 	return true;
 }
 
+/* -- rounding -- */
+
+void eval_round(struct eval *e, uint64_t draw)
+{
+	e->draw = draw;
+	e->rounded = 0;
+}
+
+/* One of the neighbours of x among floats of so many bits. What is one of them stays. */
+static double round_at_random(struct eval *e, double x, int bits)
+{
+	enum { LEAST = -126 };
+	int top = x == 0 ? LEAST : ilogb(x);
+	double unit = ldexp(1, (top < LEAST ? LEAST : top) - (bits - 1)), below = floor(x / unit);
+	double u = (double)(mix64(e->draw ^ mix64(++e->rounded)) >> 11) * 0x1p-53;
+
+	return unit * (below + (u < x / unit - below));
+}
+
+static void round_result(struct eval *e, const struct op *op)
+{
+	for (uint32_t k = 0; k < op->nout; k++) {
+		const struct held *h = &e->tab[op->out[k]->id];
+		int bits = h->v->dt == BF16 ? 8 : 24;
+
+		if (!h->x || !is_float(h->v->dt))
+			continue;
+		for (int64_t i = 0; i < h->count * e->ncoord; i++)
+			if (isfinite(h->x[i]))
+				h->x[i] = round_at_random(e, h->x[i], bits);
+	}
+}
+
 static void drop_read(struct eval *e, const struct op *op)
 {
 	for (uint32_t i = 0; i < op->nin; i++) {
@@ -301,6 +334,8 @@ static bool run_block(struct eval *e, const struct block *block)
 	for (const struct op *op = block->first; op; op = op->next) {
 		if (!run_op(e, op))
 			return false;
+		if (e->draw)
+			round_result(e, op);
 		if (block == &e->m->top)
 			ev_forget_absent(e, op);
 		if (e->watch)

@@ -34,6 +34,9 @@ struct eval *eval_new(struct arena *mem, const struct module *m, uint64_t seed);
 void eval_init(struct eval *e);
 void eval_set(struct eval *e, const char *buffer, const struct tensor *t);   /* inputs: the global batch */
 struct tensor *eval_get(struct eval *e, const char *buffer);                 /* the logical tensor */
+/* From now on, but for 0, each value is rounded where it is made, to one of its two neighbours in its own type, at random as
+ * the number says, the nearer one more often: what a machine may make of the step, whatever order it sums in. */
+void eval_round(struct eval *e, uint64_t draw);
 /* One step. false: *why says what went wrong (a collective over replicas that differ, an op whose
  * operands' shardings do not fit). watch may be NULL. */
 bool eval_step(struct eval *e, int64_t step, bool training, const struct eval_watch *watch, const char **why);

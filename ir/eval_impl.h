@@ -43,6 +43,8 @@ struct eval {
 	struct arena *mem;
 	const struct module *m;
 	uint64_t seed;
+	uint64_t draw;         /* eval_round; 0: nothing is rounded */
+	uint64_t rounded;      /* how many elements were */
 	VEC(struct ebuf) bufs;
 	VEC(struct ereport) reports;
 	const char *why;

@@ -585,6 +585,45 @@ static void mistakes_are_found(void **state)
 	fails_with(HEAD "%0 = read {buf=\"q\"} : f32[n@x]\n", "no buffer 'q'");
 }
 
+/* -- rounding -- */
+
+static void values_are_rounded_at_random(void **state)
+{
+	(void)state;
+	static const char text[] = "dim n=64\nbuffer @\"b\" input f32[n]\nforward:\n%0 = read {buf=\"b\"} : f32[n]\n"
+				   "%1 = cast %0 : bf16[n] \"y\"\n%2 = exp %0 : f32[n] \"z\"\n%3 = cast %2 : int[n] \"i\"\n";
+	struct run r = start("logical", text);
+	struct tensor *b = tensor_like(r.mem, r.m, 1, (dimid[]){ 0 });
+	int above = 0, other = 0;
+	double first[64];
+
+	for (int i = 0; i < 64; i++)
+		b->x[i] = i < 2 ? i : 1 + 3.0 / 512; /* of bf16: 0, 1, and else 3/4 of the way from one to the next */
+	eval_set(r.e, "b", b);
+	for (uint64_t draw = 0; draw < 3; draw++) {
+		eval_round(r.e, draw);
+		assert_true(try_step(&r, 0, true));
+		const double *y = seen(&r, "y")->x, *z = seen(&r, "z")->x;
+
+		assert_true(y[0] == 0 && y[1] == 1 && z[0] == 1);
+		for (int i = 2; i < 64; i++) {
+			if (draw == 0) {
+				assert_true(y[i] == b->x[i] && z[i] == exp(b->x[i]));
+				continue;
+			}
+			assert_true(y[i] == 1 || y[i] == 1 + 1.0 / 128);
+			assert_true(z[i] == (float)z[i] && fabs(z[i] - exp(b->x[i])) < 0x1p-22);
+			assert_true(seen(&r, "i")->x[i] == 2);
+			above += y[i] > 1;
+			other += draw == 2 && y[i] != first[i];
+			first[i] = y[i];
+		}
+	}
+	assert_in_range(above, 75, 111); /* of 124, 93 by chance */
+	assert_true(other > 0);
+	end(&r);
+}
+
 /* -- microbatches -- */
 
 static void microbatches(void **state)
@@ -927,6 +966,7 @@ int main(void)
 		cmocka_unit_test(collectives_on_uneven_meshes),
 		cmocka_unit_test(split_loops),
 		cmocka_unit_test(mistakes_are_found),
+		cmocka_unit_test(values_are_rounded_at_random),
 		cmocka_unit_test(microbatches),
 		cmocka_unit_test(repeats),
 		cmocka_unit_test(nested_repeats_and_random_streams),
