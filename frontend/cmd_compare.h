@@ -28,7 +28,10 @@ struct module *check_twin(struct session *s, const struct module *plan, const ch
 enum quantity { Q_INITIAL, Q_SCALAR, Q_VALUE, Q_GRADIENT, Q_UPDATED, Q_STORED };
 
 /* How far a may be from b: the only place that knows. size: max|b|; largest: of any gradient. */
+double check_size(enum quantity q, double size, double largest); /* what it is a share of */
 double check_bound(enum quantity q, enum dtype precision, double size, double largest);
+/* The same, where rounding alone is off by as much as this. */
+double rounding_bound(enum quantity q, double off, double size, double largest);
 const char *check_bound_text(enum dtype precision);
 
 struct difference {
@@ -41,6 +44,16 @@ struct difference compare(enum quantity q, enum dtype precision, const struct te
 			  const struct tensor *b, double largest);
 double tensor_size(const struct tensor *t); /* max|t|, NaN if any is */
 double ulps(double a, double b);            /* |a - b| in units of the last place of float b */
+
+/* What a side is given before a step. */
+struct fed {
+	const char *buffer;
+	const struct tensor *t;
+};
+/* How far rounding alone takes what one rank computes; m is the twin as the evaluator runs it. NULL if it can't be run.
+ * Of a buffer that is written, or of a report: the largest error, 0 if it is unknown. */
+struct rounding *rounding_of_step(struct arena *keep, const struct module *m, uint64_t seed, const struct fed *fed, int n, int64_t step);
+double rounding_off(const struct rounding *r, const char *name, bool report);
 
 /* The collective nearest before v, NULL if there is none. */
 const struct op *made_by(const struct value *v);

@@ -113,6 +113,40 @@ small gemma2 tokens:8:t
 small lora tokens:8:t labels:8:t
 small mup tokens:8:t
 
+# -- the examples that rounding takes far, made smaller by check: a norm of short vectors, gradients that cancel each other --
+
+# What rounds so is the same, and it is said; a fault a little larger than that is found in each phase, and in bf16, where
+# rounding may be all there is, what differs by its size.
+far="$PTC check examples/clip.pdsl --mesh dp=2"
+while read -r title options; do
+	# shellcheck disable=SC2086
+	expect "rounding of $title" 0 timeout 120 "$PTC" check examples/$options || continue
+	if grep -q '^ *rounding alone takes [0-9]* further than the fixed bound, at most by ' "$TMP/out"; then
+		ok "rounding of $title"
+	else
+		bad "rounding of $title" "$TMP/out"
+	fi
+done <<TABLE
+clip clip.pdsl --mesh dp=2
+clip,fp32 clip.pdsl --mesh dp=2 --set precision=fp32
+clip,dp=4 clip.pdsl --mesh dp=4
+t5 t5.pdsl --mesh dp=2,tp=2
+TABLE
+while read -r precision where off; do
+	title="no rounding: $precision, $where $off"
+	# shellcheck disable=SC2086
+	PTC_TEST_OFF="$where $off" expect "$title" 1 timeout 120 $far --set precision=$precision || continue
+	if grep -q "error: gradient '${off#* }' differs: .*element 0, step 0, $where)" "$TMP/err"; then ok "$title"; else bad "$title" "$TMP/err"; fi
+done <<TABLE
+fp32 evaluator 6e-7 tlayers.block.mha.bv:grad
+fp32 runtime 3e-6 tlayers.block.mha.bv:grad
+fp32 kernels 6e-6 tlayers.block.mha.bv:grad
+bf16 evaluator 6e-7 tlayers.block.mha.bv:grad
+bf16 runtime 0.05 tlayers.block.mha.bv:grad
+bf16 runtime 0.02 norm.text.b:grad
+bf16 kernels 0.06 tlayers.block.mha.bv:grad
+TABLE
+
 # -- experts on an axis of their own: the plan of the example --
 
 for mesh in dp=2,ep=2 dp=1,ep=4; do
