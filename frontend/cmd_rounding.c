@@ -7,7 +7,7 @@
 
 #include "frontend/cmd_compare.h"
 
-enum { DRAWS = 4 };
+enum { DRAWS = 8 };
 
 struct rounded {
 	const char *name;
