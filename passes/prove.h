@@ -118,6 +118,8 @@ bool may_lie_on(const struct op *op, uint32_t result, uint32_t operand); /* read
 /* -- prove_walk.c -- */
 bool walk_op(struct prover *p, const struct op *op); /* at the top, or in a body */
 bool walk_compute(struct prover *p, const struct op *op);
+bool keeps_off_host(struct prover *p, const struct op *op);
+bool takes_part(const struct prover *p, const struct op *op); /* does the stage, in a sum over stages? */
 bool read_value(struct prover *p, const struct op *op, const struct value *v);
 bool read_at(struct prover *p, const struct op *op, const struct value *v, struct bytes at, struct content is);
 bool write_value(struct prover *p, const struct op *op, const struct value *v); /* a content of its own */
@@ -129,9 +131,14 @@ const char *content_name(struct prover *p, struct content is);
 
 /* -- prove_loop.c -- */
 bool walk_repeat(struct prover *p, const struct op *r);
+struct spot row_spot(struct prover *p, const struct op *r, const struct value *whole); /* of this iteration of r */
 bool put_rows(struct prover *p, const struct op *op); /* its results, on the stacks of the loop around it */
 const struct value *made_in(struct prover *p, const struct value *v); /* the stack or sum that it is made in; or NULL */
 void set_iter(struct prover *p, int depth, struct bytes rows, int64_t turn);
+
+/* -- prove_idle.c -- */
+bool prove_idle(struct prover *p, const struct op *r);    /* a loop of which no iteration runs here */
+bool prove_absent(struct prover *p, const struct op *op); /* an op of the top block that does not */
 
 /* -- prove_fly.c -- */
 void start_flight(struct prover *p, const struct op *op, struct bytes at, bool written);

@@ -8,7 +8,7 @@
 
 enum { FEW = 4 };
 
-static struct spot row_spot(struct prover *p, const struct op *r, const struct value *whole)
+struct spot row_spot(struct prover *p, const struct op *r, const struct value *whole)
 {
 	struct spot s = held(p, whole)->spot;
 	dimid d = stack_dim(p->m, whole, r->at.dim);
@@ -337,6 +337,8 @@ static bool walk_trips(struct prover *p, const struct op *r, int64_t trips)
 	struct bytes rows[FEW + 2];
 	int64_t n = whole ? trips : 0;
 
+	if (!trips)
+		return prove_idle(p, r);
 	for (int64_t at = 0; !whole && at < trips; at = rows[n++].hi)
 		rows[n] = next_rows(at, trips);
 	for (const struct op *op = r->body->first; n && op; op = op->next)

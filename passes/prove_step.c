@@ -94,9 +94,9 @@ static bool walk_section(struct prover *p, int section, int place)
 	int64_t i = 0;
 
 	for (const struct op *op = p->m->top.first; op; op = op->next, i++) {
-		if (op_section(op) != section || (p->eval && !p->shown[i]) || (place >= 0 && op_place(op) != place) || !runs_here(p, op))
+		if (op_section(op) != section || (p->eval && !p->shown[i]) || (place >= 0 && op_place(op) != place))
 			continue;
-		if (!walk_op(p, op))
+		if (runs_here(p, op) ? !walk_op(p, op) : !prove_absent(p, op))
 			return false;
 	}
 	return true;

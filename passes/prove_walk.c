@@ -152,7 +152,7 @@ static bool write_result(struct prover *p, const struct op *op, const struct val
 /* -- compute -- */
 
 /* A sum over stages: which of them give what they hold, the others zeros. */
-static bool takes_part(const struct prover *p, const struct op *op)
+bool takes_part(const struct prover *p, const struct op *op)
 {
 	if (op->code != OP_TO_PARTIAL || !p->l || !HAS(op, from) || !op->at.from)
 		return true;
@@ -167,7 +167,7 @@ static bool may_be_left(struct prover *p, const struct op *op)
 }
 
 /* What lies in host memory is read by a from_host and made by a to_host, and by nothing else. */
-static bool keeps_off_host(struct prover *p, const struct op *op)
+bool keeps_off_host(struct prover *p, const struct op *op)
 {
 	for (uint32_t i = 0; i < op->nin + op->nout; i++) {
 		const struct value *v = i < op->nin ? op->in[i] : op->out[i - op->nin];

@@ -1,4 +1,5 @@
 /* tests/mutate/mutants.c - one fault in a plan: what a compiler with a bug, or an editor, might do to it. */
+#include "ir/layout.h"
 #include "tests/mutate/mutate.h"
 
 struct picked {
@@ -755,6 +756,14 @@ static int64_t other_places(struct module *m, uint64_t *seed, int64_t where)
 	return draw(seed, 2) ? 1ll << draw(seed, n) : where ^ 1ll << draw(seed, n);
 }
 
+/* Stages have other things now: it is seldom the size of their arenas alone that tells. */
+static bool fit_arenas(struct module *m, uint64_t *seed)
+{
+	if (draw(seed, 4) && pipe_axis(m) >= 0)
+		layout_arenas(m, regions_of(m->mem, m));
+	return true;
+}
+
 static bool other_where(struct module *m, uint64_t *seed)
 {
 	struct op *op = pick(m, seed, false, has_where);
@@ -762,7 +771,23 @@ static bool other_where(struct module *m, uint64_t *seed)
 	if (!op || !m->pipe.loops.n)
 		return false;
 	SET(op, where, other_places(m, seed, op->at.where));
-	return true;
+	return fit_arenas(m, seed);
+}
+
+static bool runs_on_some(const struct op *op)
+{
+	return HAS(op, where) && op->at.where;
+}
+
+/* On all stages. */
+static bool everywhere(struct module *m, uint64_t *seed)
+{
+	struct op *op = pick(m, seed, false, runs_on_some);
+
+	if (!op || !m->pipe.loops.n)
+		return false;
+	SET(op, where, 0);
+	return fit_arenas(m, seed);
 }
 
 static bool other_holders(struct module *m, uint64_t *seed)
@@ -772,7 +797,7 @@ static bool other_holders(struct module *m, uint64_t *seed)
 	if (!m->pipe.loops.n)
 		return false;
 	b->where = other_places(m, seed, b->where);
-	return true;
+	return fit_arenas(m, seed);
 }
 
 static bool from_stages(const struct op *op)
@@ -884,6 +909,7 @@ const struct mutation mutations[] = {
 	{ "microbatches changed", other_micro },
 	{ "split otherwise", split_otherwise },
 	{ "other place of the pipeline", other_where },
+	{ "run on all stages", everywhere },
 	{ "other stages hold a buffer", other_holders },
 	{ "other terms of stages", other_from },
 	{ "other cut", other_cut },

@@ -82,6 +82,7 @@ host2    pipe-host2.pdsl --set layers=3,microbatches=2
 host3    pipe-host3.pdsl
 host4    pipe-host4.pdsl --set layers=5,microbatches=4
 pipe6    pipe6.pdsl --set layers=7,microbatches=2
+pipe7    tests/pipeline/idle.pdsl
 TABLE
 
 $MAKE --no-print-directory "$BUILD/mutate" >"$TMP/log" 2>&1 || bad "build mutate" "$TMP/log"

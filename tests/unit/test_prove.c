@@ -397,6 +397,104 @@ static void listed_actions(void **state)
 	arena_free(x.mem);
 }
 
+/* -- stages without iterations -- */
+
+/* Stages 0 and 3 of 4 run no iteration. */
+static void idle_open(struct stages *x)
+{
+	*x = (struct stages){ .mem = arena_new() };
+	diag_init(&x->d, x->mem, &x->src, NULL);
+	x->m = front_compile(x->mem, &x->src, &x->d, "tests/pipeline/idle.pdsl", &(struct front_options){ 0 });
+	if (!x->m || !run_passes(x->m, &x->d, &(struct pass_options){ .verify = true }))
+		fail_msg("%s", x->d.log.s);
+}
+
+/* As its text says, once what stages have now is laid out; *opens: by the runtime. */
+static bool idle_is_safe(struct stages *x, bool *opens)
+{
+	struct proof proof;
+	struct sources src = { 0 };
+	size_t n;
+
+	layout_arenas(x->m, regions_of(x->mem, x->m));
+	const char *text = module_print(x->m, x->mem, &n);
+
+	diag_init(&x->d, x->mem, &src, NULL);
+	struct module *m = module_parse(x->mem, "t", text, n, &x->d);
+	bool safe = m && prove_plan(m, &proof, &x->d);
+	struct runtime *rt = safe && opens ? rt_open(m, 1, &x->d) : NULL;
+
+	if (opens)
+		*opens = rt;
+	rt_close(rt);
+	return safe;
+}
+
+static void idle_refused(struct stages *x, const char *words)
+{
+	if (idle_is_safe(x, NULL))
+		fail_msg("it is called safe");
+	if (!strstr(x->d.log.s, words))
+		fail_msg("not '%s', but: %s", words, x->d.log.s);
+	arena_free(x->mem);
+}
+
+/* What loops without iterations name: the first repeat reads d and c, which stage 0 does not hold. */
+static void idle_stage_lacks(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	idle_open(&x);
+	SET(find(&x.m->top, OP_REPEAT, 0), where, 0);
+	idle_refused(&x, "tests/pipeline/idle.pdsl:12:13: error: unsafe plan: kernel of %5: stage 0 has no place for %3 'd:s'");
+}
+
+static void idle_stage_gives(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	idle_open(&x);
+	for (struct op *op = x.m->top.first; op; op = op->next)
+		if (op->code == OP_TO_PARTIAL && HAS(op, from) && HAS(op, where) && op->at.from == 6)
+			SET(op, from, 1);
+	idle_refused(&x, "it takes what stage 0 has of ");
+}
+
+static void idle_stage_holds(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	idle_open(&x);
+	find_buffer(x.m, "c:m")->where = 0;
+	idle_refused(&x, "write: stage 0 holds 'c:m' and does not write it");
+}
+
+/* Whatever stages run an op: what is proved the runtime opens. */
+static void what_is_proved_opens(void **state)
+{
+	struct stages x;
+	int safe = 0;
+
+	(void)state;
+	idle_open(&x);
+	for (struct op *op = x.m->top.first; op; op = op->next)
+		for (int64_t w = 0; HAS(op, where) && w < 8; w++) {
+			int64_t was = op->at.where;
+			bool opens;
+
+			op->at.where = w;
+			if (idle_is_safe(&x, &opens) && !opens)
+				fail_msg("%s that runs at %lld: %s", opinfo[op->code].name, (long long)w, x.d.log.s);
+			safe += opens;
+			op->at.where = was;
+		}
+	assert_true(safe > 40);
+	arena_free(x.mem);
+}
+
 /* -- ptc run -- */
 
 static void run_refuses(void **state)
@@ -430,6 +528,8 @@ int main(void)
 		cmocka_unit_test(messages_out_of_order), cmocka_unit_test(stages_in_a_circle),
 		cmocka_unit_test(nobody_takes),	       cmocka_unit_test(arena_of_a_stage),
 		cmocka_unit_test(forwards_first),      cmocka_unit_test(listed_actions),
+		cmocka_unit_test(idle_stage_lacks),    cmocka_unit_test(idle_stage_gives),
+		cmocka_unit_test(idle_stage_holds),    cmocka_unit_test(what_is_proved_opens),
 		cmocka_unit_test(run_refuses),
 	};
 
