@@ -19,12 +19,15 @@ int cmd_compile(struct session *s)
 	if (!m)
 		return WRONG;
 	double seconds = seconds_now() - start;
+	struct proof proof;
 
+	if (!prove_made(m, &proof, &s->diag))
+		return WRONG;
 	if (o->out && !plan_save(m, o->out, &s->diag))
 		return WRONG;
-	fprintf(stderr, "%s: %lld rank%s (%s), %lld params, %.1f MB a rank, compiled in %.3f s\n", o->file,
-		(long long)module_ranks(m), module_ranks(m) == 1 ? "" : "s", mesh_text(s->mem, m),
-		(long long)param_count(m), (double)(m->arena + m->workspace) / 1e6, seconds);
+	fprintf(stderr, "%s: %lld rank%s (%s), %lld params, %.1f MB a rank, compiled in %.3f s, proved in %.3f s\n",
+		o->file, (long long)module_ranks(m), module_ranks(m) == 1 ? "" : "s", mesh_text(s->mem, m),
+		(long long)param_count(m), (double)(m->arena + m->workspace) / 1e6, seconds, proof.seconds);
 	if (!o->out)
 		fputs("ptc: note: nothing is written; -o FILE writes the plan\n", stderr);
 	return DONE;

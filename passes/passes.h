@@ -96,5 +96,8 @@ struct proof {
 bool prove_plan(const struct module *m, struct proof *proof, struct diag *d);
 /* The same, but for what only shows that a plan is not the compiler's: something is computed in vain. */
 bool prove_safe(const struct module *m, struct proof *proof, struct diag *d);
+/* Of what the passes have made of a model, before it is written: its text reads back, and what is read is safe. Else it is a
+ * fault of ours, and said to be. */
+bool prove_made(struct module *m, struct proof *proof, struct diag *d);
 
 #endif

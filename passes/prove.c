@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "ir/file.h"
+#include "ir/text.h"
 #include "passes/prove.h"
 
 bool unsafe(struct prover *p, const struct op *op, const char *fmt, ...)
@@ -185,4 +186,32 @@ bool prove_plan(const struct module *m, struct proof *proof, struct diag *d)
 bool prove_safe(const struct module *m, struct proof *proof, struct diag *d)
 {
 	return prove(m, false, proof, d);
+}
+
+static bool prove_text(struct module *m, struct proof *proof, struct diag *d)
+{
+	size_t n, again;
+	const char *text = module_print(m, m->mem, &n);
+	struct module *back = module_parse(m->mem, "the plan", text, n, d);
+
+	if (!back)
+		return false;
+	const char *two = module_print(back, m->mem, &again);
+
+	if (n != again || memcmp(text, two, n))
+		return diag_error(d, (struct span){ 0 }, "the text of the plan changes when it is read back");
+	return prove_safe(back, proof, d);
+}
+
+bool prove_made(struct module *m, struct proof *proof, struct diag *d)
+{
+	double start = seconds_now();
+	bool ok = prove_text(m, proof, d);
+
+	proof->seconds = seconds_now() - start;
+	if (ok)
+		return true;
+	diag_note(d, (struct span){ 0 }, "the model is not at fault, ptc is: it has made a plan that is not sound, and nothing is written");
+	diag_note(d, (struct span){ 0 }, "please report the model, the command line, the lines above and what ptc --version says");
+	return false;
 }

@@ -120,6 +120,7 @@ echo old >"$TMP/old" && ln -sf old "$TMP/link"
 says "--trace to a link, no step" 1 "no step was run" "$PTC" run $gpt --set vocab=256 --data tests/data/text.txt --steps 0 --trace "$TMP/link"
 if [ "$(cat "$TMP/old")" = old ]; then ok "what was there stays"; else bad "what was there stays" "$TMP/old"; fi
 says "dump after a pass" 0 "%0 = " "$PTC" $mini --dump-after partition -o "$TMP/plan"
+says "what is written is proved" 0 " s, proved in " "$PTC" $mini -o "$TMP/plan"
 says "verify" 0 "compiled in" "$PTC" $gpt --mesh dp=2,tp=2 --plan all --verify -o "$TMP/plan"
 says "an unwritable plan" 1 "error" "$PTC" $mini -o /nowhere/plan
 

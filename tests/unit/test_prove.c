@@ -495,6 +495,65 @@ static void what_is_proved_opens(void **state)
 	arena_free(x.mem);
 }
 
+/* -- what ptc has made, before it is written -- */
+
+/* With these words, and as no fault of the model. */
+static void not_made(struct stages *x, const char *words)
+{
+	struct proof proof;
+
+	diag_init(&x->d, x->mem, &x->src, NULL);
+	if (prove_made(x->m, &proof, &x->d))
+		fail_msg("it would be written");
+	if (!strstr(x->d.log.s, words) || !strstr(x->d.log.s, "note: the model is not at fault, ptc is") ||
+	    !strstr(x->d.log.s, "note: please report the model"))
+		fail_msg("not '%s', but: %s", words, x->d.log.s);
+	arena_free(x->mem);
+}
+
+static void made_is_sound(void **state)
+{
+	struct stages x;
+	struct proof proof;
+
+	(void)state;
+	stages_open(&x);
+	if (!prove_made(x.m, &proof, &x.d))
+		fail_msg("%s", x.d.log.s);
+	assert_true(proof.reads > 0 && !x.d.log.n);
+	arena_free(x.mem);
+}
+
+static void made_of_wrong_type(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	stages_open(&x);
+	find(find(&x.m->top, OP_REPEAT, 0)->body, OP_EINSUM, 0)->out[0]->nd--;
+	not_made(&x, "error: invalid IR: ");
+}
+
+static void made_unsafe(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	stages_open(&x);
+	find(&x.m->top, OP_REPEAT, 0)->out[0]->off += 64;
+	not_made(&x, "error: unsafe plan: ");
+}
+
+static void made_unreadable(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	stages_open(&x);
+	x.m->bufs.at[0]->where = -1;
+	not_made(&x, "the plan:");
+}
+
 /* -- ptc run -- */
 
 static void run_refuses(void **state)
@@ -530,6 +589,8 @@ int main(void)
 		cmocka_unit_test(forwards_first),      cmocka_unit_test(listed_actions),
 		cmocka_unit_test(idle_stage_lacks),    cmocka_unit_test(idle_stage_gives),
 		cmocka_unit_test(idle_stage_holds),    cmocka_unit_test(what_is_proved_opens),
+		cmocka_unit_test(made_is_sound),       cmocka_unit_test(made_of_wrong_type),
+		cmocka_unit_test(made_unsafe),	       cmocka_unit_test(made_unreadable),
 		cmocka_unit_test(run_refuses),
 	};
 
