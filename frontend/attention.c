@@ -35,6 +35,39 @@ static bool attention_dims(struct call *k, struct value *const *t, dimid head, d
 	return true;
 }
 
+static bool refuse_dims(struct call *k, int arg, const char *what, dimid d)
+{
+	fail(k->c, k->arg[arg]->at, "%c of attention %s '%s'", "qkv"[arg], what, k->c->m->dims.at[d].name);
+	hint(k->c, "what attention does not do can be written out, as softmax(q @ k, c) @ v");
+	return false;
+}
+
+/* One attention for each element of the dims that k and v share; q may have more, v one of its own. */
+static bool attention_fits(struct call *k, struct value *const *t, dimid head, dimid keys)
+{
+	int own = 0;
+
+	for (int i = 0; i < t[K]->nd; i++) {
+		dimid d = t[K]->d[i];
+
+		if (d != head && d != keys && !has_dim(t[Q], d))
+			return refuse_dims(k, K, "has a dim that q lacks,", d);
+		if (d != head && d != keys && !has_dim(t[V], d))
+			return refuse_dims(k, K, "has a dim that v lacks,", d);
+	}
+	for (int i = 0; i < t[V]->nd; i++) {
+		dimid d = t[V]->d[i];
+
+		if (d == keys || (d != head && has_dim(t[K], d)))
+			continue;
+		if (d != head && has_dim(t[Q], d))
+			return refuse_dims(k, V, "has a dim that q has and k lacks,", d);
+		if (own++)
+			return refuse_dims(k, V, "has a second dim of its own,", d);
+	}
+	return true;
+}
+
 /* o has the dims of the scores without the keys, then what v adds. scores: dims of q.k */
 static int attention_types(struct value *const *t, dimid head, dimid keys, dimid *scores, int *nscores,
 			   dimid *out)
@@ -83,6 +116,8 @@ static bool attention_options(struct call *k, struct op *op, struct value *const
 		     c->m->dims.at[causal].name, dims_text(c, t[Q]));
 		return false;
 	}
+	if (has_dim(t[K], causal))
+		return refuse_dims(k, K, "has the positions of the queries,", causal);
 	SET(op, causal, causal);
 	return true;
 }
@@ -226,7 +261,8 @@ static bool attention_operands(struct call *k, struct value **t, dimid *head, di
 	}
 	*head = arg_dim(k, HEAD);
 	*keys = arg_dim(k, KEYS);
-	return good && *head != NODIM && *keys != NODIM && attention_dims(k, t, *head, *keys);
+	return good && *head != NODIM && *keys != NODIM && attention_dims(k, t, *head, *keys) &&
+	       attention_fits(k, t, *head, *keys);
 }
 
 struct val make_attention(struct call *k)
