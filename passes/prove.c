@@ -172,7 +172,7 @@ static bool prove(const struct module *m, bool whole, struct proof *proof, struc
 	p.bufs = NEWN(d->mem, struct content, m->bufs.n + 1);
 	PUSH(d->mem, &p.made, NULL); /* tag 0 is nothing */
 	bool ok = verify(m, d) && (!whole || (prove_readers(&p) && prove_order(&p, &m->top))) && lay_out(&p) &&
-		  prove_places(&p) && prove_channels(&p) && prove_steps(&p);
+		  prove_places(&p) && prove_ops(&p, &m->top) && prove_channels(&p) && prove_steps(&p);
 
 	proof->seconds = seconds_now() - start;
 	return ok;

@@ -115,6 +115,9 @@ bool sums_up(const struct op *repeat, uint32_t k);
 bool view_keeps(const struct module *m, const struct op *op); /* a view that need not move an element */
 bool may_lie_on(const struct op *op, uint32_t result, uint32_t operand); /* read before it is written, wherever it is */
 
+/* -- prove_ops.c -- */
+bool prove_ops(struct prover *p, const struct block *block); /* once there are places */
+
 /* -- prove_walk.c -- */
 bool walk_op(struct prover *p, const struct op *op); /* at the top, or in a body */
 bool walk_compute(struct prover *p, const struct op *op);

@@ -330,7 +330,7 @@ static bool place_in_turn(struct prover *p, const struct value *v)
 	struct spot *s = &p->held[v->id].spot;
 	int depth = prove_depth(v->home) - 1;
 
-	if (depth < 0 || depth >= PROVE_NEST || s->bytes > INT64_MAX - 64)
+	if (depth < 0 || depth >= PROVE_NEST || s->n == PROVE_NEST || s->bytes > INT64_MAX - 64)
 		return lost(p, v, "it can't be gathered ahead");
 	s->depth[s->n] = SLOT + depth;
 	s->stride[s->n++] = (s->bytes + 63) / 64 * 64;

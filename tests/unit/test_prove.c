@@ -554,6 +554,72 @@ static void made_unreadable(void **state)
 	not_made(&x, "the plan:");
 }
 
+/* -- what a runtime asks of ops -- */
+
+static void place_of_no_pipeline(void **state)
+{
+	struct plan p = plan_of("micro=2 batch=batch");
+
+	(void)state;
+	SET(find(&p.m->top, OP_REPEAT, 0), where, 2);
+	refused(&p, "repeat of %3: it has a place along a pipeline that is not there");
+}
+
+#define PLANNED_TEXT "module form=planned precision=f32 micro=2 batch=batch workspace=1024 arena=4096\nmesh dp=2\nmesh tp=2\n" \
+	"axis dp=2 of dp\naxis tp=2 of tp\naxis micro=2 time\ndim batch=8\ndim n=8\ndim c=4\ndim e=2\ndim seq=4\ndim ctx=4\n"
+
+/* By the proof, and by the runtime. */
+static void text_refused(const char *buffers, const char *ops, const char *words)
+{
+	struct plan p = { .mem = arena_new() };
+	const char *text = arena_printf(p.mem, "ptc-ir 1\n%s%s%s", PLANNED_TEXT, buffers, ops);
+
+	diag_init(&p.d, p.mem, NULL, NULL);
+	p.m = module_parse(p.mem, "t", text, strlen(text), &p.d);
+	if (!p.m)
+		fail_msg("%s", p.d.log.s);
+	struct runtime *rt = rt_open(p.m, 1, &p.d);
+	assert_null(rt);
+	if (!strstr(p.d.log.s, " in the plan: "))
+		fail_msg("the runtime says %s", p.d.log.s);
+	refused(&p, words);
+}
+
+static void cut_over_two_axes(void **state)
+{
+	(void)state;
+	text_refused("buffer @\"x\" param f32[n] init=zeros off=0\nbuffer @\"y\" state f32[n@dp.tp] init=zeros off=64\n",
+		     "prologue:\n%0 = read {buf=\"x\"} : f32[n]\n%1 = shard %0 {dim=n, axes=(dp.tp)} : f32[n@dp.tp] off=128\n"
+		     "epilogue:\nwrite %1 {buf=\"y\"}\n",
+		     "it cuts over several axes at once");
+}
+
+static void sum_that_is_not_f32(void **state)
+{
+	(void)state;
+	text_refused("buffer @\"x\" input f32[batch, n]\nbuffer @\"w\" param bf16[n, c] init=zeros off=0\n"
+		     "buffer @\"y\" state bf16[c] init=zeros off=64\n",
+		     "forward:\n%0 = read {buf=\"x\"} : f32[batch@micro, n] off=128\n"
+		     "%1 = kernel %0 : bf16[batch@micro, n] off=256 {\nargs %2: f32[batch@micro, n]\n"
+		     "%3 = cast %2 : bf16[batch@micro, n]\nyield %3\n}\n"
+		     "%4 = read {buf=\"w\"} : bf16[n, c]\n%5 = einsum %1, %4 : bf16[c]+micro\n%6 = accumulate %5 : bf16[c] off=384\n"
+		     "epilogue:\nwrite %6 {buf=\"y\"}\n",
+		     "what microbatches add up is not f32");
+}
+
+static void attention_of_other_dims(void **state)
+{
+	(void)state;
+	text_refused("buffer @\"q\" param f32[seq, n, c] init=zeros off=0\nbuffer @\"k\" param f32[ctx, c] init=zeros off=512\n"
+		     "buffer @\"v\" param f32[ctx, c, e] init=zeros off=576\n",
+		     "prologue:\n%0 = read {buf=\"q\"} : f32[seq, n, c]\n%1 = read {buf=\"k\"} : f32[ctx, c]\n"
+		     "%2 = read {buf=\"v\"} : f32[ctx, c, e]\n"
+		     "%3, %4 = attention %0, %1, %2 {dim=c, ctx=ctx, scale=1} : f32[seq, n, c, e] off=704, f32[seq, n] off=1728\n"
+		     "%5 = kernel %3 : f32[] off=1856 {\nargs %6: f32[seq, n, c, e]\n%7 = sum %6 : f32[]\nyield %7\n}\n"
+		     "epilogue:\nreport %5 {key=\"a\"}\n",
+		     "v has two dims of its own");
+}
+
 /* -- ptc run -- */
 
 static void run_refuses(void **state)
@@ -591,6 +657,8 @@ int main(void)
 		cmocka_unit_test(idle_stage_holds),    cmocka_unit_test(what_is_proved_opens),
 		cmocka_unit_test(made_is_sound),       cmocka_unit_test(made_of_wrong_type),
 		cmocka_unit_test(made_unsafe),	       cmocka_unit_test(made_unreadable),
+		cmocka_unit_test(place_of_no_pipeline), cmocka_unit_test(cut_over_two_axes),
+		cmocka_unit_test(sum_that_is_not_f32), cmocka_unit_test(attention_of_other_dims),
 		cmocka_unit_test(run_refuses),
 	};
 
