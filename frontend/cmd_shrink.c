@@ -91,7 +91,7 @@ static int64_t ranks_of(const struct module *m, const struct arrow *a)
 
 static void find_limits(struct shrink *k, const struct module *m)
 {
-	int64_t axes = 1, micro = m->micro < MICRO ? m->micro : MICRO;
+	int64_t axes = 1, micro = k->fewer ? MICRO : m->micro;
 	struct free_dim *f;
 
 	for (const struct op *op = m->top.first; op; op = op->next)
@@ -257,6 +257,19 @@ static void shrink_harder(struct shrink *k, double enough, double *cost)
 	}
 }
 
+/* Of microbatches, where that is not said to matter, and fewer divide the batch as well. */
+static void try_fewer(struct shrink *k, const struct module *m)
+{
+	const struct options *o = k->s->opt;
+
+	k->fewer = m->micro > MICRO && !is_set(o->set, "microbatches") && !o->schedule; /* which says how many there are */
+	if (!k->fewer)
+		return;
+	k->how.set = settings(k);
+	k->fewer = work(k->s, k->how, true, NULL) >= 0;
+	k->how.set = k->fewer ? k->how.set : k->set;
+}
+
 /* What keeps it large, and what would be quick. */
 static void say_long(struct shrink *k, const struct module *m)
 {
@@ -295,10 +308,8 @@ const char *shrink_model(struct session *s, double budget)
 	if (cost < 0 || cost <= (one > budget ? 1 : FAR) * budget)
 		return o->set;
 	find_free(&k);
+	try_fewer(&k, m);
 	find_limits(&k, m);
-	k.fewer = m->micro > MICRO && !is_set(o->set, "microbatches") && !o->schedule; /* which says how many there are */
-	if (k.fewer)
-		k.how.set = settings(&k);
 	shrink(&k, budget, &cost);
 	if (cost > FAR * budget)
 		shrink_harder(&k, FAR * budget, &cost);
