@@ -132,10 +132,18 @@ static void plain(struct parser *ps, struct span at, int n, const char *const *n
 		diag_error(ps->diag, at, "%s is not expected here", what);
 }
 
+/* minimize 2 * loss, minimize a + b: an expression where the name of one belongs. */
+static bool minimizes_expression(const struct parser *ps, int token)
+{
+	bool first = ps->count == 2 && !is_word(token) && token != T_EOL && token != 0;
+
+	return ps->first_text && scan_keyword(ps->first_text) == T_MINIMIZE && (first || (ps->count == 3 && is_operator(token)));
+}
+
 void syntax_error(struct parser *ps, struct span at, int n, const char *const *names)
 {
 	int token = ps->last, count = ps->count;
-	bool muted = ps->muted || ps->recovering, list = is_list(ps, token);
+	bool muted = ps->muted || ps->recovering, list = is_list(ps, token), sum = minimizes_expression(ps, token);
 	struct bracket open = ps->open.n ? ps->open.at[ps->open.n - 1] : (struct bracket){ 0 };
 	const struct bracket *lost = scan_recover(ps, token);
 
@@ -152,6 +160,8 @@ void syntax_error(struct parser *ps, struct span at, int n, const char *const *n
 		unknown_statement(ps);
 	else if (token == '[' && ps->before == '@')
 		diag_error(ps->diag, at, "write @[%s]", dims_in_brackets(ps));
+	else if (sum)
+		diag_error(ps->diag, at, "minimize takes one name: compute total = a + b before it, then minimize total");
 	else
 		plain(ps, at, n, names);
 }

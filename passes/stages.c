@@ -81,8 +81,11 @@ static bool find_loops_of_chain(struct stages *s)
 	for (const struct op *op = s->m->top.first; op; op = op->next)
 		if (none && is_link(s->m, op) && stage_loop(s, op) < 0 && !add_loop(s, op))
 			return false;
-	return s->n || diag_error(s->d, s->m->mesh.at[s->m->pipe.user].at,
-				  "the pipeline has nothing to cut: no repeat of its arrow is used");
+	if (s->n)
+		return true;
+	diag_error(s->d, s->m->mesh.at[s->m->pipe.user].at, "the pipeline has nothing to cut: no repeat of its arrow is used");
+	diag_note(s->d, (struct span){ 0 }, "what is not minimized, reported by a metric or kept in a state is not computed");
+	return false;
 }
 
 static bool find_chain(struct stages *s)
