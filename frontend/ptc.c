@@ -56,14 +56,14 @@ static const struct option options[] = {
 	{ "--after", "PASS", TEXT, AT(after), SHOW, "the IR after this pass ('lower': as lowered)" },
 	{ "--csv", NULL, FLAG, AT(csv), SHOW, "the order of a pipeline's actions, as --schedule reads it" },
 	{ "--pass", "A,B", TEXT, AT(passes), OPT, "the passes to run, in this order" },
-	{ "--steps", "N", WHOLE, AT(steps), RUN | CHECK, "how many steps" },
-	{ "--data", "FILE", TEXT, AT(data), RUN | CHECK, "the data: a file of text, or INPUT=FILE,..." },
+	{ "--steps", "N", WHOLE, AT(steps), RUN, "how many steps" },
+	{ "--data", "FILE", TEXT, AT(data), RUN, "the data: a file of text, or INPUT=FILE,..." },
 	{ "--seed", "N", WHOLE, AT(seed), RUN | CHECK, "of initial params, dropout and the order of data" },
 	{ "--init", "FILE", TEXT, AT(init), RUN, "safetensors file to begin from" },
 	{ "--save", "FILE", TEXT, AT(save), RUN, "safetensors file to write the params to" },
 	{ "--trace", "FILE", TEXT, AT(trace), RUN | EXPLAIN, "write a step's timeline as Chrome's or Perfetto's JSON" },
 	{ "--log-every", "N", WHOLE, AT(log_every), RUN, "steps between two lines" },
-	{ "--json", NULL, FLAG, AT(json), RUN | CHECK | EXPLAIN | VERIFY, "for programs" },
+	{ "--json", NULL, FLAG, AT(json), RUN | EXPLAIN | VERIFY, "for programs" },
 	{ "--tokens", "15T", COUNT, AT(tokens), EXPLAIN, "of a whole run: what time, money and energy it takes" },
 	{ "--html", "FILE", TEXT, AT(html), EXPLAIN, "write all that is known of a step as a page for a browser" },
 	{ "--calibrate", "RUN.jsonl", TEXT, AT(calibrate), EXPLAIN, "what `ptc run --json` printed: times are scaled to it" },
@@ -241,6 +241,16 @@ static int read_arguments(struct arena *mem, const struct command *c, struct opt
 	return DONE;
 }
 
+/* The runtime asks the environment how many cores it may use. */
+static void take_threads(const struct options *o)
+{
+	char text[24];
+
+	snprintf(text, sizeof text, "%lld", (long long)o->threads);
+	if (o->threads > 0 && setenv("PTC_THREADS", text, 1))
+		die("the environment can't be set: %s", strerror(errno));
+}
+
 int main(int argc, char **argv)
 {
 	const struct command *c = &commands[0];
@@ -283,6 +293,7 @@ int main(int argc, char **argv)
 	} else if (status == DONE) {
 		struct session s;
 
+		take_threads(&opt);
 		session_start(&s, &opt);
 		status = c->run(&s);
 		session_end(&s);

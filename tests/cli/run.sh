@@ -192,4 +192,13 @@ says "--same-bits: other sizes" 1 "makes 'tokens' another tensor" $same --same-b
 says "--same-bits: not on the evaluator" 2 "--evaluator leaves it out" $same --evaluator --same-bits recompute=none
 # shellcheck disable=SC2086
 says "--same-bits: no such setting" 1 "no dim, constant or setting 'foo'" $same --same-bits foo=1
+
+# --threads: what the runtime is told of cores; the compiler of kernels is a process that can say so.
+printf '#!/bin/sh\necho "$PTC_THREADS" >>"%s/threads"\nexec cc "$@"\n' "$TMP" >"$TMP/cc"
+chmod +x "$TMP/cc"
+if CC="$TMP/cc -O0" PTC_CACHE="$TMP/threads-cache" PTC_THREADS=2 expect "--threads" 0 "$PTC" check $gpt --mesh dp=1 --threads 3; then
+	if [ "$(sort -u "$TMP/threads")" = 3 ]; then ok "--threads"; else bad "--threads" "$TMP/threads"; fi
+fi
+says "check takes no steps" 2 "ptc check has no option '--steps'" "$PTC" check $gpt --steps 1
+says "check takes no data" 2 "ptc check has no option '--data'" "$PTC" check $gpt --data tests/data/text.txt
 finish
