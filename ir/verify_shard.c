@@ -344,8 +344,11 @@ static bool check_comm_of(struct verifier *v, const struct op *op, uint32_t i)
 	uint32_t before = want.sh.sum | want.sh.max | sharding_axes(&want.sh, want.nd);
 	bool free = op->code == OP_SHARD || op->code == OP_TO_PARTIAL;
 
-	if (op->code == OP_TO_PARTIAL && HAS(op, form) && op->at.form) /* of parts, on the stages of {from} */
+	if (op->code == OP_TO_PARTIAL && HAS(op, form) && op->at.form) { /* of parts, on the stages of {from} */
+		if (!HAS(op, from) || !op->at.from)
+			return ver_fail(v, op, "a sum of parts names the stages that have them");
 		before = want.sh.sum & bits ? 0 : ~0u;
+	}
 	if (free && before & bits)
 		return ver_fail(v, op, "%s has axis %s already", shown(v, op->in[i]), names_of(v, before & bits));
 	if (!apply_comm(op, i, &want) || !same_lists(&want, op->out[i]))

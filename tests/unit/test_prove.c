@@ -462,6 +462,19 @@ static void idle_stage_gives(void **state)
 	idle_refused(&x, "it takes what stage 0 has of ");
 }
 
+/* A sum of parts that no stage is said to have: the runtime would leave out all but those of the first stage. */
+static void parts_of_no_stage(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	idle_open(&x);
+	for (struct op *op = x.m->top.first; op; op = op->next)
+		if (op->code == OP_TO_PARTIAL && HAS(op, form) && op->at.form)
+			SET(op, from, 0);
+	idle_refused(&x, "a sum of parts names the stages that have them");
+}
+
 static void idle_stage_holds(void **state)
 {
 	struct stages x;
@@ -653,7 +666,7 @@ int main(void)
 		cmocka_unit_test(messages_out_of_order), cmocka_unit_test(stages_in_a_circle),
 		cmocka_unit_test(nobody_takes),	       cmocka_unit_test(arena_of_a_stage),
 		cmocka_unit_test(forwards_first),      cmocka_unit_test(listed_actions),
-		cmocka_unit_test(idle_stage_lacks),    cmocka_unit_test(idle_stage_gives),
+		cmocka_unit_test(idle_stage_lacks),    cmocka_unit_test(idle_stage_gives), cmocka_unit_test(parts_of_no_stage),
 		cmocka_unit_test(idle_stage_holds),    cmocka_unit_test(what_is_proved_opens),
 		cmocka_unit_test(made_is_sound),       cmocka_unit_test(made_of_wrong_type),
 		cmocka_unit_test(made_unsafe),	       cmocka_unit_test(made_unreadable),
