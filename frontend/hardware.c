@@ -81,10 +81,10 @@ static void sustained(struct ctx *c, const struct node *line)
 static void attention(struct ctx *c, const struct node *line)
 {
 	struct hardware *hw = &c->m->hw;
-	const struct figure figure[] = { { "fa1", &hw->fa1 }, { "fa2", &hw->fa2 }, { "fa3", &hw->fa3 } };
+	const struct figure figure[] = { { "fa1", &hw->fa1 }, { "fa2", &hw->fa2 }, { "fa3", &hw->fa3 }, { "fp8", &hw->attn8 } };
 
-	figures(c, line, LEN(figure), figure, "fa1 = x, fa2 = x, fa3 = x");
-	if (hw->fa1 > 1 || hw->fa2 > 1 || hw->fa3 > 1)
+	figures(c, line, LEN(figure), figure, "fa1 = x, fa2 = x, fa3 = x, fp8 = x");
+	if (hw->fa1 > 1 || hw->fa2 > 1 || hw->fa3 > 1 || hw->attn8 > 1)
 		fail(c, line->at, "shares of the peak are at most 1");
 }
 

@@ -7,7 +7,7 @@
 
 const struct hardware_figure hardware_figure[] = {
 	{ "fp32", AT(fp32) }, { "bf16", AT(bf16) }, { "fp8", AT(fp8) }, { "fp4", AT(fp4) }, { "best16", AT(best16) },
-	{ "best8", AT(best8) }, { "fa1", AT(fa1) }, { "fa2", AT(fa2) }, { "fa3", AT(fa3) }, { "units", AT(units) },
+	{ "best8", AT(best8) }, { "fa1", AT(fa1) }, { "fa2", AT(fa2) }, { "fa3", AT(fa3) }, { "attn8", AT(attn8) }, { "units", AT(units) },
 	{ "watts", AT(watts) }, { "memory", AT(memory) }, { "bandwidth", AT(bandwidth) }, { "price", AT(price) },
 	{ "host", AT(host) }, { "copy", AT(host_latency) }, { "cores", AT(cores) },
 	{ "gemm32", AT(measured.gemm[0].rate) }, { "gemm32_rows", AT(measured.gemm[0].rows) },

@@ -270,6 +270,7 @@ struct hardware {
 	double fp32, bf16, fp8, fp4; /* FLOP/s, the peaks */
 	double best16, best8;      /* FLOP/s of the best products measured, in bf16 and fp8; 0: a usual share of the peak */
 	double fa1, fa2, fa3;      /* share of the peak that attention reaches, by kernels; 0: as usual */
+	double attn8;              /* of the peak of fp8, with products in that */
 	double units;              /* that work on tiles of a product; 0: as if there were no last, half-empty wave */
 	double watts;              /* of a device at work; 0: unknown */
 	double memory, bandwidth;  /* bytes, bytes/s */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 const struct switch_info switches[NSWITCH] = {
-	[SW_ATTENTION] = { "attention", { "best", "unfused", "fa1", "fa2", "fa3" } },
+	[SW_ATTENTION] = { "attention", { "best", "unfused", "fa1", "fa2", "fa3", "fp8" } },
 	[SW_ELEMENTWISE] = { "elementwise", { "plan", "fused", "xla", "compiled", "eager" } },
 	[SW_LOSS] = { "loss", { "plan", "fused", "eager", "fp32" } },
 	[SW_GRAPHS] = { "graphs", { "on", "off", "blocking" } },

@@ -23,7 +23,7 @@ enum switch_no {
 	NSWITCH
 };
 
-enum { ATTN_BEST, ATTN_UNFUSED, ATTN_FA1, ATTN_FA2, ATTN_FA3 };
+enum { ATTN_BEST, ATTN_UNFUSED, ATTN_FA1, ATTN_FA2, ATTN_FA3, ATTN_FP8 };
 enum { ELEM_PLAN, ELEM_FUSED, ELEM_XLA, ELEM_COMPILED, ELEM_EAGER };
 enum { LOSS_PLAN, LOSS_FUSED, LOSS_EAGER, LOSS_FP32 };
 enum { GRAPHS_ON, GRAPHS_OFF, GRAPHS_BLOCKING };
@@ -40,7 +40,7 @@ struct software {
 	uint8_t at[NSWITCH];
 };
 
-enum { MOST_WORDS = 6 };
+enum { MOST_WORDS = 7 };
 struct switch_info {
 	const char *name, *word[MOST_WORDS]; /* ends with NULL */
 };

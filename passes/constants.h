@@ -24,7 +24,7 @@
 /* -- attention: on top of the machine's share -- */
 #define ATTENTION_SHARE 0.90
 #define ATTENTION_BACK  0.80  /* the rate of backward, against forward's: 0.9 on A100, 0.75 to 0.85 on H100 (Dao 2023, Shah et al. 2024) */
-#define ATTENTION_RAMP  128.0 /* keys at which half of the rate is reached */
+#define ATTENTION_RAMP  95.0  /* keys met at which half of the rate is reached, where a unit gets 1 TFLOP/s; else by the root of that */
 #define TILE_EDGE       64.0  /* keys too many at an edge of what a row meets: half a tile of 128 */
 #define EXPONENTIALS  27e9    /* exponentials a second of one unit: 16 a clock, 1.4 to 1.9 GHz (Shah et al. 2024, section 3.2) */
 #define ATTENTION_USUAL 0.60  /* of the peak, where a machine's kernels are not known */

@@ -39,12 +39,21 @@ static double head_share(const struct module *m, double rate, double flops, doub
 	return m->hw.units > 0 ? d / 128 / (exponentials + (1 - exponentials) * d / 128) : 0.95;
 }
 
-static double flash_share(const struct module *m)
+/* What the kernels of the software reach on long sequences, of heads of 128 dims, forward. */
+static double flash_rate(const struct module *m, enum dtype dt)
 {
-	double best = m->hw.fa3 > 0 ? m->hw.fa3 : ATTENTION_USUAL;
-	double share[] = { best, 0, m->hw.fa1, m->hw.fa2, best }, x = share[software(m, SW_ATTENTION)];
+	double peak = dt == BF16 ? m->hw.bf16 : m->hw.fp32, best = m->hw.fa3 > 0 ? m->hw.fa3 : ATTENTION_USUAL;
+	double share[] = { best, 0, m->hw.fa1, m->hw.fa2, best, best }, x = share[software(m, SW_ATTENTION)];
 
-	return x > 0 ? x : best;
+	if (software(m, SW_ATTENTION) == ATTN_FP8 && dt == BF16 && m->hw.fp8 > 0)
+		return fmax(m->hw.attn8 > 0 ? m->hw.attn8 * m->hw.fp8 : 0, best * peak);
+	return peak * (x > 0 ? x : best);
+}
+
+/* Keys at which half of that is reached: 120 on A100, 250 on H200, 320 on GB200 (Dao 2023; cudnn-frontend). */
+static double ramp_keys(const struct module *m, double rate)
+{
+	return m->hw.units > 0 ? ATTENTION_RAMP * sqrt(rate / m->hw.units / 1e12) : ATTENTION_RAMP;
 }
 
 /* The number that v is everywhere; 0: not known here. */
@@ -78,12 +87,22 @@ static double keys_met(const struct op *op, double keys)
 
 static double flash_seconds(const struct module *m, const struct op *op, const struct scores *s)
 {
-	double peak = op->in[0]->dt == BF16 ? m->hw.bf16 : m->hw.fp32, back = op->code == OP_ATTENTION_GRAD;
-	double products = back ? 5 : 2, flops = products * s->batch * s->rows * keys_met(op, s->keys) * (s->qk + s->v);
-	double rate = peak * flash_share(m) * ATTENTION_SHARE * (back ? ATTENTION_BACK : 1);
+	double best = flash_rate(m, op->in[0]->dt), back = op->code == OP_ATTENTION_GRAD, keys = keys_met(op, s->keys);
+	double products = back ? 5 : 2, flops = products * s->batch * s->rows * keys * (s->qk + s->v);
+	double rate = best * ATTENTION_SHARE * (back ? ATTENTION_BACK : 1);
 
-	rate *= head_share(m, rate, products * 2 * 128, s->qk) * s->keys / (s->keys + ATTENTION_RAMP);
+	rate *= head_share(m, rate, products * 2 * 128, s->qk) * keys / (keys + ramp_keys(m, best));
 	return rate > 0 ? flops / rate : 0;
+}
+
+/* Operands are read and written in one byte before products in fp8. */
+static double cast_seconds(const struct module *m, const struct op *op)
+{
+	double bytes = 0;
+
+	for (uint32_t i = 0; i < op->nin && op->in[i]->dt == BF16; i++)
+		bytes += 3 * (double)local_count(m, op->in[i]);
+	return software(m, SW_ATTENTION) == ATTN_FP8 ? memory_seconds(m, bytes) : 0;
 }
 
 /* Scores are made, kept and read: two products forward, four backward, on all of them. */
@@ -109,7 +128,7 @@ struct op_price price_attention(const struct module *m, const struct op *op)
 	else if (m->hw.measured.attention.rate > 0)
 		x.seconds = measured_attention(m, &s, HAS(op, causal), op->code == OP_ATTENTION_GRAD);
 	else
-		x.seconds = flash_seconds(m, op, &s) + LAUNCH_TAIL;
+		x.seconds = flash_seconds(m, op, &s) + LAUNCH_TAIL, x.extra = cast_seconds(m, op);
 	if (bytes > 0 && m->hw.cores > 0) { /* threads copy */
 		x.ring = link_price(m, comm_axes(op), bytes, 1, 0);
 	} else if (bytes > 0 && attn_ring(op)) { /* blocks go round under the computing on others */

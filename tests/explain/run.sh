@@ -193,7 +193,7 @@ fi
 # A step of hours: for people in hours, for programs in seconds.
 {
 	sed "/^plan/,\$d; s,../../examples,$PWD/examples," $gpt
-	printf 'hardware slow {\n    flops fp32 = 4K\n    memory 1T, bandwidth = 1G\n    link a, bandwidth = 1G\n}\nplan {\n    mesh dp = 2 on slow\n    batch -> dp\n}\n'
+	printf 'hardware slow {\n    flops fp32 = 1K\n    memory 1T, bandwidth = 1G\n    link a, bandwidth = 1G\n}\nplan {\n    mesh dp = 2 on slow\n    batch -> dp\n}\n'
 } >"$TMP/slow.pdsl"
 expect "a step of hours" 0 "$PTC" explain --json "$TMP/slow.pdsl" --set batch=8 && hours=$(jq '.time.step_s / 3600' "$TMP/out") &&
 	expect "a step of hours" 0 "$PTC" explain "$TMP/slow.pdsl" --set batch=8 &&
