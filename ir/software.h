@@ -16,6 +16,7 @@ enum switch_no {
 	SW_DP,          /* do reductions at the end of a step overlap backward? */
 	SW_EP,          /* do exchanges of tokens overlap compute? */
 	SW_DISPATCH,    /* does a token cross to a node once, or once for each expert there? */
+	SW_EXPERTS,     /* is what stands between the products of experts a part of them? */
 	SW_P2P,         /* do stages go on while they send? if not, do they send and get at once? */
 	SW_SCATTER,     /* do ranks of a stage that hold the same send a part each, to be gathered there? */
 	SW_GRADS,       /* width in which gradients are reduced and kept */
@@ -26,10 +27,11 @@ enum switch_no {
 enum { ATTN_BEST, ATTN_UNFUSED, ATTN_FA1, ATTN_FA2, ATTN_FA3, ATTN_FP8 };
 enum { ELEM_PLAN, ELEM_FUSED, ELEM_XLA, ELEM_COMPILED, ELEM_EAGER };
 enum { LOSS_PLAN, LOSS_FUSED, LOSS_EAGER, LOSS_FP32 };
-enum { GRAPHS_ON, GRAPHS_OFF, GRAPHS_BLOCKING };
+enum { GRAPHS_ON, GRAPHS_OFF, GRAPHS_BLOCKING, GRAPHS_DENSE };
 enum { GEMM_PLAN, GEMM_FP8, GEMM_FP4 };
 enum { OVERLAP_PLAN, OVERLAP_ON, OVERLAP_OFF };
-enum { DISPATCH_ONCE, DISPATCH_EACH };
+enum { DISPATCH_ONCE, DISPATCH_EACH, DISPATCH_EVEN };
+enum { EXPERTS_PLAN, EXPERTS_FUSED };
 enum { P2P_ASYNC, P2P_BLOCKING, P2P_SINGLE };
 enum { SCATTER_OFF, SCATTER_ON };
 enum { GRADS_PLAN, GRADS_BF16 };

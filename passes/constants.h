@@ -33,9 +33,12 @@
 #define HOST_LAUNCH   22e-6   /* seconds an op of a plan takes the host: 14 us a launch in PyTorch, which makes 16 to 22 of them
 				 forward in a layer of a GPT, where a plan has 12 to 16 ops; was 14e-6 until runs of small models
 				 on one node (vTrain) were predicted too fast */
+#define RECORDED      0.05    /* of a launch, that it takes where it is a part of a CUDA graph */
 #define HOST_COLLECTIVE 3.0   /* launches that issuing a collective is worth */
 #define HOST_EXCHANGE 15.0    /* and an exchange of tokens: counts, sorting and permuting on both sides of it (Megatron-Core makes
 				 some 30 launches in a layer of experts forward beside its products) */
+#define HOST_LIBRARY  19.0    /* and a library's, by token_dispatcher.py of Megatron-Core: a router's 25 launches, 14 of counts, 11 of
+				 sorting and 4 collectives forward, 35 backward, less what the plan has of these */
 
 /* -- links -- */
 #define LINK_SHARE    0.80    /* of a link within a node, as nccl-tests' bus bandwidth */

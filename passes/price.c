@@ -3,7 +3,7 @@
  * Everything follows from the plan's own ops. Software differs from our runtime in what it launches as one
  * (products that share an operand), in how often bytes are moved, and in what is done again. */
 #include "ir/epilogue.h"
-#include "passes/price.h"
+#include "passes/pricing.h"
 
 #include <math.h>
 
@@ -16,30 +16,32 @@ const char *const time_name[NTIME] = {
 	[T_COPIES] = "copies",
 };
 
-struct note { /* of an op, by its mark */
-	struct gemm gemm;   /* of all products that run as one with it */
-	double share;       /* its part of them */
-	bool merged;        /* of a collective: another one does its work */
-	uint32_t axes;      /* of the first of a chain of exchanges: of all of them */
-	double seconds;     /* of the first of another chain: of all of it; 0: no chain */
-	double bytes;       /* moved besides its own */
-};
+bool op_in_loop(const struct op *op)
+{
+	return op->home->owner != NULL;
+}
 
-struct pricing {
-	const struct module *m;
-	struct note *note;
-	double logits;      /* elements of the largest product outside of loops; 0: none */
-	double copies;      /* experts that a token goes to; 1: none */
-};
+/* Does op work on tokens as they lie by expert, or bring them there or back? */
+static bool of_experts(const struct pricing *p, const struct op *op)
+{
+	for (uint32_t i = 0; p->slot != NODIM && i < op->nin + op->nout; i++)
+		if (has_dim(i < op->nin ? op->in[i] : op->out[i - op->nin], p->slot))
+			return true;
+	return false;
+}
+
+/* Work on elements between the products of experts, that these do on their way where software makes one kernel of all of it. */
+static bool in_experts(const struct pricing *p, const struct op *op)
+{
+	if (software(p->m, SW_EXPERTS) != EXPERTS_FUSED || op->code != OP_KERNEL || !of_experts(p, op))
+		return false;
+	for (const struct op *o = op->body->first; o; o = o->next)
+		if (o->code == OP_SCATTER || o->code == OP_LOOKUP)
+			return false;
+	return true;
+}
 
 /* -- products -- */
-
-static const struct value *root(const struct value *v)
-{
-	while (v->def && v->def->code == OP_RENAME)
-		v = v->def->in[0];
-	return v;
-}
 
 /* As seen from operand a (0 or 1): m is what only it has, n what only the other has. */
 static struct gemm seen_from(struct gemm g, int a)
@@ -61,7 +63,7 @@ static bool share_operand(const struct module *m, const struct op *x, const stru
 		for (int k = 0; k < 2; k++) {
 			struct gemm g = seen_from(*both, i), h = seen_from(product_of(m, y), k);
 
-			if (root(x->in[i]) != root(y->in[k]) || g.batch != h.batch || g.m != h.m || g.k != h.k)
+			if (root_of(x->in[i]) != root_of(y->in[k]) || g.batch != h.batch || g.m != h.m || g.k != h.k)
 				continue;
 			g.n += h.n;
 			g.bytes += h.bytes - (double)local_bytes(m, y->in[k]);
@@ -69,12 +71,6 @@ static bool share_operand(const struct module *m, const struct op *x, const stru
 			return true;
 		}
 	return false;
-}
-
-/* The op that alone reads v; NULL: there are others. */
-static const struct op *only_reader(const struct value *v)
-{
-	return v->aux;
 }
 
 /* The reduction of what op makes, if that is all that is done with it. */
@@ -164,15 +160,10 @@ static void unmark(const struct block *b)
 			op->out[i]->mark = 0;
 }
 
-static bool in_loop(const struct op *op)
-{
-	return op->home->owner != NULL;
-}
-
 /* Products with weights in layers may run in fewer bits. Those of the router are in fp32, the head's in bf16. */
-static int width_of(const struct module *m, const struct op *op)
+int op_width(const struct module *m, const struct op *op)
 {
-	return in_loop(op) && op->in[0]->dt == BF16 && op->in[1]->dt == BF16 ? software(m, SW_GEMM) : GEMM_PLAN;
+	return op_in_loop(op) && op->in[0]->dt == BF16 && op->in[1]->dt == BF16 ? software(m, SW_GEMM) : GEMM_PLAN;
 }
 
 /* Casts to fp8 and back, each value once: bytes of an operand forward, of a gradient backward, of a weight once a
@@ -186,6 +177,8 @@ static double cast_bytes(const struct pricing *p, const struct op *op)
 	if (weight < 0)
 		return 0;
 	const struct value *x = op->in[1 - weight];
+	if (root_of(x)->def && in_experts(p, root_of(x)->def)) /* comes out of the one before as it has to be */
+		return 0;
 	if (forward)
 		bytes = 0.6 * 4 * (double)local_count(p->m, x) * p->note[op->mark].share + 2 * (double)local_count(p->m, op->in[weight]) / (double)p->m->micro;
 	else
@@ -204,7 +197,7 @@ static struct op_price price_einsum(const struct pricing *p, const struct op *op
 {
 	const struct note *note = &p->note[op->mark];
 	struct op_price x = { .kind = T_PRODUCTS, .launches = 1 };
-	int width = width_of(p->m, op);
+	int width = op_width(p->m, op);
 
 	if (note->gemm.m == 1 || note->gemm.n == 1 || note->gemm.k == 1) {
 		x.kind = T_MEMORY;
@@ -215,9 +208,10 @@ static struct op_price price_einsum(const struct pricing *p, const struct op *op
 	x.launches = note->share;
 	if (note->gemm.batch > 1) {
 		double each = GROUPED_LAUNCH * (width == GEMM_PLAN ? 1 : 1 + GROUPED_CASTS);
+		bool one = software(p->m, SW_ELEMENTWISE) == ELEM_PLAN || software(p->m, SW_EXPERTS) == EXPERTS_FUSED;
 
 		x.seconds /= GROUPED_SHARE;
-		x.launches += software(p->m, SW_ELEMENTWISE) == ELEM_PLAN ? 0 : note->share * note->gemm.batch * each;
+		x.launches += one ? 0 : note->share * note->gemm.batch * each;
 	}
 	if (width != GEMM_PLAN)
 		x.extra = memory_seconds(p->m, cast_bytes(p, op));
@@ -271,7 +265,7 @@ static bool of_loss(const struct pricing *p, const struct op *op)
 
 	for (uint32_t i = 0; i < op->nin + op->nout; i++)
 		most = fmax(most, (double)local_count(p->m, i < op->nin ? op->in[i] : op->out[i - op->nin]));
-	return !in_loop(op) && (op->phase == FORWARD || op->phase == BACKWARD) && p->logits > 0 && most >= p->logits;
+	return !op_in_loop(op) && (op->phase == FORWARD || op->phase == BACKWARD) && p->logits > 0 && most >= p->logits;
 }
 
 /* How often software moves the bytes that our kernels move once. */
@@ -313,6 +307,8 @@ static struct op_price price_elements(const struct pricing *p, const struct op *
 	double bytes;
 	bool within = in_product(p, op, &bytes);
 
+	if (in_experts(p, op))
+		return (struct op_price){ .kind = T_MEMORY };
 	if (!within)
 		bytes = moved_bytes(p->m, op) * traffic(p, op);
 	if (by_op(p, op))
@@ -320,119 +316,6 @@ static struct op_price price_elements(const struct pricing *p, const struct op *
 	if (p->m->hw.measured.kernel.bandwidth > 0 && !within)
 		return (struct op_price){ .kind = T_MEMORY, .seconds = measured_kernel(p->m, op, bytes), .launches = 1 };
 	return (struct op_price){ .kind = T_MEMORY, .seconds = bytes > 0 ? memory_seconds(p->m, bytes) : 0, .launches = !within };
-}
-
-/* -- collectives -- */
-
-static enum time_kind comm_kind(const struct op *op)
-{
-	bool reduces = op->code == OP_REDUCE_SCATTER || op->code == OP_ALL_REDUCE;
-
-	if (op->code == OP_ALL_TO_ALL)
-		return T_EXCHANGE;
-	if (op->in[0]->kind == K_PARAM || op->phase == PROLOGUE || op->phase == EPILOGUE)
-		return reduces ? T_GRADS : T_PARAMS;
-	return reduces && op->phase == BACKWARD && !HAS(op, again) && op->in[0]->dt == F32 ? T_GRADS : T_ACTIVATIONS;
-}
-
-/* -- chains: where an axis crosses nodes the plan goes link by link, where a library issues one collective */
-
-static bool same_user(const struct module *m, uint32_t a, uint32_t b)
-{
-	int of[2] = { -1, -1 };
-
-	for (int i = 0; i < (int)m->axes.n; i++)
-		for (int k = 0; k < 2; k++)
-			if ((k ? b : a) >> i & 1) {
-				if (of[0] >= 0 && of[0] != m->axes.at[i].user)
-					return false;
-				of[0] = m->axes.at[i].user;
-			}
-	return true;
-}
-
-/* The collective that goes on with what op sends, as a part of the same. */
-static const struct op *goes_on(const struct module *m, const struct op *op)
-{
-	const struct op *next = op->nin == 1 ? only_reader(op->out[0]) : NULL;
-
-	while (next && next->code == OP_WAIT && next->nin == 1)
-		next = only_reader(next->out[0]);
-	if (!next || !comm_sends(next->code) || next->nin != 1)
-		return NULL;
-	if (op->code == OP_ALL_TO_ALL || next->code == OP_ALL_TO_ALL)
-		return op->code == next->code ? next : NULL;
-	return same_user(m, comm_axes(op), comm_axes(next)) ? next : NULL;
-}
-
-enum { MOST_LINKS = 4 };
-
-/* A ring through all nodes: the parts on different links are under way at once. */
-static double pipelined(const struct module *m, const struct op *first)
-{
-	double link[MOST_LINKS] = { 0 }, most = 0;
-
-	for (const struct op *op = first; op; op = goes_on(m, op))
-		link[comm_link(m, comm_axes(op))] +=
-			link_price(m, comm_axes(op), comm_bytes(m, op), op->code == OP_ALL_REDUCE ? 2 : 1, 0);
-	for (int i = 0; i < MOST_LINKS; i++)
-		most = fmax(most, link[i]);
-	return most;
-}
-
-static void find_chain(struct pricing *p, const struct op *first)
-{
-	struct note *note = &p->note[first->mark];
-
-	if (note->merged || !goes_on(p->m, first))
-		return;
-	if (first->code == OP_ALL_TO_ALL)
-		for (const struct op *op = first; op; op = goes_on(p->m, op))
-			note->axes |= comm_axes(op);
-	else
-		note->seconds = pipelined(p->m, first);
-	for (const struct op *op = goes_on(p->m, first); op; op = goes_on(p->m, op))
-		p->note[op->mark].merged = true;
-}
-
-/* What only products in few bits read is gathered in 8 of them: it is cast before. */
-static bool gathers_narrow(const struct module *m, const struct op *op)
-{
-	bool read = false;
-
-	if (op->code != OP_ALL_GATHER || !in_loop(op) || op->in[0]->dt != BF16 || op->in[0]->kind == K_PARAM || software(m, SW_GEMM) == GEMM_PLAN)
-		return false;
-	for (const struct op *o = op->next; o; o = o->next)
-		for (uint32_t i = 0; i < o->nin; i++)
-			if (root(o->in[i]) == op->out[0]) {
-				if (o->code != OP_EINSUM && o->code != OP_RENAME && o->code != OP_WAIT)
-					return false;
-				read = read || (o->code == OP_EINSUM && width_of(m, o) != GEMM_PLAN);
-			}
-	return read;
-}
-
-static struct op_price price_comm(const struct pricing *p, const struct op *op)
-{
-	const struct note *note = &p->note[op->mark];
-	struct op_price x = { .kind = comm_kind(op), .launches = op->code == OP_ALL_TO_ALL ? HOST_EXCHANGE : HOST_COLLECTIVE };
-	double sent = comm_bytes(p->m, op) / (gathers_narrow(p->m, op) ? 2 : 1);
-	bool narrow = x.kind == T_GRADS && op->in[0]->dt == F32 && software(p->m, SW_GRADS) == GRADS_BF16;
-
-	if (note->axes) {
-		double n = (double)group_size(p->m, note->axes);
-
-		x.seconds = link_price(p->m, note->axes, (n - 1) / n * (double)local_bytes(p->m, op->in[0]), 1, p->copies);
-	} else if (note->seconds > 0) {
-		x.seconds = narrow ? note->seconds / 2 : note->seconds;
-	} else {
-		x.seconds = link_price(p->m, comm_axes(op), narrow ? sent / 2 : sent, op->code == OP_ALL_REDUCE ? 2 : 1,
-				       op->code == OP_ALL_TO_ALL ? p->copies : 0);
-	}
-	/* A library's all-to-all brings tokens by rank; they are sorted by expert behind it, and back before it. */
-	if (op->code == OP_ALL_TO_ALL && software(p->m, SW_DISPATCH) == DISPATCH_EACH)
-		x.seconds += memory_seconds(p->m, 2 * (double)local_bytes(p->m, op->in[0]));
-	return x;
 }
 
 /* Lies in another's storage, or in a place of its own from the start. */
@@ -450,9 +333,11 @@ struct op_price op_price(const struct pricing *p, const struct op *op)
 		x.seconds = memory_seconds(p->m, 2 * (double)local_bytes(p->m, op->in[0]));
 	if (op_is_free(p->m, op) || p->note[op->mark].merged)
 		return x;
-	x = comm_sends(op->code) ? price_comm(p, op) : op->code == OP_EINSUM ? price_einsum(p, op) :
+	x = comm_sends(op->code) ? price_sent(p, op) : op->code == OP_EINSUM ? price_einsum(p, op) :
 	    opinfo[op->code].class == C_ATTN ? price_attention(p->m, op) : price_elements(p, op);
 	x.extra += memory_seconds(p->m, p->note[op->mark].bytes);
+	if (software(p->m, SW_GRAPHS) == GRAPHS_DENSE && !of_experts(p, op))
+		x.launches *= RECORDED;
 	return x;
 }
 
@@ -464,7 +349,7 @@ double launch_seconds(const struct module *m)
 
 	if (m->hw.cores > 0) /* who issues an op carries it out: it is in what a call takes */
 		return 0;
-	return HOST_LAUNCH * (software(m, SW_GRAPHS) == GRAPHS_ON ? fmin(share, 0.05) : share);
+	return HOST_LAUNCH * (software(m, SW_GRAPHS) == GRAPHS_ON ? fmin(share, RECORDED) : share);
 }
 
 /* -- what ops say of each other -- */
@@ -496,12 +381,14 @@ static void note_sums(struct pricing *p, const struct op *loop)
 static void find_notes(struct pricing *p, const struct block *b)
 {
 	for (const struct op *op = b->first; op; op = op->next) {
-		if (op->code == OP_EINSUM && op->phase == FORWARD && !in_loop(op))
+		if (op->code == OP_EINSUM && op->phase == FORWARD && !op_in_loop(op))
 			p->logits = fmax(p->logits, (double)local_count(p->m, op->out[0]));
 		if (op->code == OP_SCATTER && op->phase == FORWARD) {
 			double all = (double)value_count(p->m, op->out[0]), once = (double)value_count(p->m, op->in[0]);
 
 			p->copies = fmax(p->copies, once > 0 ? all / once : 0);
+			if (op->at.dims.n == 2)
+				p->slot = op->at.dims.d[1];
 		}
 		if (op->code == OP_REPEAT)
 			note_sums(p, op);
@@ -534,7 +421,7 @@ struct pricing *pricing_of(struct arena *mem, const struct module *m)
 {
 	struct pricing *p = NEW(mem, struct pricing);
 
-	*p = (struct pricing){ .m = m, .copies = 1 };
+	*p = (struct pricing){ .m = m, .copies = 1, .slot = NODIM };
 	p->note = NEWN(mem, struct note, number_ops(&m->top, 0) + 1);
 	find_notes(p, &m->top);
 	merge_products(p, &m->top);

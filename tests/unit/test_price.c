@@ -286,6 +286,31 @@ static void test_attention_times(void **state)
 	}
 }
 
+/* Experts in one kernel save what lies between their products, and the launches; queues of any length cost copies in fp8;
+ * where all but experts is recorded, these are still launched. */
+static void test_experts(void **state)
+{
+	struct made x;
+
+	(void)state;
+	make(&x, "examples/mixtral.pdsl", NULL, "dp=1,ep=8", "batch=64", "nvidia_2025");
+	x.m->software.at[SW_GEMM] = GEMM_FP8;
+	double t = step_of(&x), memory = kind_of(&x, T_MEMORY), each = with(&x, SW_DISPATCH, DISPATCH_EACH), even = with(&x, SW_DISPATCH, DISPATCH_EVEN);
+
+	assert_true(even > t && each > 1.005 * even);
+	x.m->software.at[SW_EXPERTS] = EXPERTS_FUSED;
+	assert_true(step_of(&x) < 0.99 * t && kind_of(&x, T_MEMORY) < 0.9 * memory);
+	x.m->software.at[SW_EXPERTS] = EXPERTS_PLAN;
+	x.m->software.at[SW_GEMM] = GEMM_PLAN;
+	assert_true(fabs(with(&x, SW_DISPATCH, DISPATCH_EACH) / with(&x, SW_DISPATCH, DISPATCH_EVEN) - 1) < 1e-9);
+	arena_free(x.mem);
+
+	make(&x, "examples/mixtral.pdsl", NULL, "dp=1,ep=8", "batch=8,seq=64", "nvidia_2025"); /* the host is what takes time */
+	double off = step_of(&x), dense = with(&x, SW_GRAPHS, GRAPHS_DENSE), on = with(&x, SW_GRAPHS, GRAPHS_ON);
+	assert_true(on < 0.95 * dense && dense < 0.95 * off);
+	arena_free(x.mem);
+}
+
 /* Reductions of a step go on behind backward, of one chunk's after another while the others still have their turn: with
  * four chunks on each of four stages much more is hidden than behind the one backward of a stage that is one chunk. */
 static void test_turns(void **state)
@@ -439,6 +464,7 @@ int main(void)
 		cmocka_unit_test(test_whole), cmocka_unit_test(test_measured), cmocka_unit_test(test_shared_cores),
 		cmocka_unit_test(test_exchange), cmocka_unit_test(test_window), cmocka_unit_test(test_eager),
 		cmocka_unit_test(test_heads), cmocka_unit_test(test_turns), cmocka_unit_test(test_attention_times),
+		cmocka_unit_test(test_experts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
