@@ -19,19 +19,25 @@ struct options {
 	const char *schedule;            /* a CSV to read */
 	const char *same_bits;           /* settings, of check */
 	const char *data, *init, *save;
+	const char *resume, *checkpoint;
 	const char *trace, *html;        /* files to write */
 	double tokens;                   /* of a whole run */
 	const char *calibrate;           /* a run's --json */
 	int64_t ranks;
 	bool fit;
 	const char *backend;             /* NULL: cpu */
-	int64_t steps, log_every, threads;
-	int64_t seed;
+	int64_t steps, log_every, checkpoint_every, threads;
+	int64_t seed;                    /* -1: not given */
 	bool verify, time, json, eval_only, help, version;
 	bool write_back, dry;            /* -w, --check of fmt */
 	bool csv;
 	bool quick;                      /* of calibrate */
 };
+
+static inline uint64_t seed_of(const struct options *o)
+{
+	return o->seed < 0 ? 0 : (uint64_t)o->seed;
+}
 
 /* One run of the program. */
 struct session {

@@ -97,7 +97,7 @@ static void allow_rounding(struct check *c, enum quantity q, struct difference *
 	if (!d->bad || !c->bare || d->at < 0 || q == Q_INITIAL)
 		return;
 	if (!c->rounding)
-		c->rounding = rounding_of_step(c->mem, c->bare, (uint64_t)c->s->opt->seed, c->fed.at, (int)c->fed.n, step);
+		c->rounding = rounding_of_step(c->mem, c->bare, seed_of(c->s->opt), c->fed.at, (int)c->fed.n, step);
 	double off = rounding_off(c->rounding, name, q == Q_SCALAR), size = tensor_size(want);
 
 	d->bound = fmax(d->bound, rounding_bound(q, off, size, c->largest));
@@ -151,7 +151,7 @@ static struct tensor *drawn(struct check *c, const struct buffer *b, int64_t ste
 	const struct module *m = c->twin->m;
 	struct tensor *t = tensor_like(c->mem, m, b->nd, b->d);
 	int64_t row = b->nd > 1 ? dim_size(m, b->d[b->nd - 1]) : 1;
-	uint64_t seed = (uint64_t)c->s->opt->seed;
+	uint64_t seed = seed_of(c->s->opt);
 	uint64_t key = stream_key(seed, b->next_of ? b->next_of : b->name);
 
 	for (int64_t i = 0; i < t->count; i++) {
@@ -477,7 +477,7 @@ static bool check_sides(struct check c)
 
 static bool check_kernels(struct session *s, struct module *twin, struct module *bare)
 {
-	uint64_t seed = (uint64_t)s->opt->seed;
+	uint64_t seed = seed_of(s->opt);
 	struct side *a = side_runtime(s, backend_find(NULL, &s->diag), twin, seed);
 	/* fp32 against double: rounding, and the kernels' own exp, tanh and log */
 	bool same = a && check_sides((struct check){ s, .where = "kernels", .plan = a, .twin = side_eval(s, bare, seed), .bare = bare,
@@ -491,7 +491,7 @@ static bool check_kernels(struct session *s, struct module *twin, struct module 
 /* The plan on a backend against its twin on the processor. */
 static bool check_runtime(struct session *s, const struct backend *on, struct module *plan, struct module *twin, const struct module *bare)
 {
-	uint64_t seed = (uint64_t)s->opt->seed;
+	uint64_t seed = seed_of(s->opt);
 	const struct backend *cpu = backend_find(NULL, &s->diag);
 	struct side *b = side_runtime(s, cpu, twin, seed), *a = b ? side_runtime(s, on, plan, seed) : NULL;
 	/* another backend sums in another order, and has its own exp */
@@ -527,7 +527,7 @@ static bool same_buffers(struct session *s, const struct module *m, const struct
  * other times: what is summed stage by stage would round otherwise. */
 static bool check_bits(struct session *s, const struct backend *on, struct module *plan, const char *set)
 {
-	uint64_t seed = (uint64_t)s->opt->seed;
+	uint64_t seed = seed_of(s->opt);
 	struct diag loud = s->diag;
 
 	diag_init(&s->diag, s->mem, &s->src, NULL); /* its warnings were given for the plan */
@@ -573,7 +573,7 @@ static bool say_untrained(struct session *s, const struct module *m)
 int cmd_check(struct session *s)
 {
 	const struct options *o = s->opt;
-	uint64_t seed = (uint64_t)o->seed;
+	uint64_t seed = seed_of(o);
 
 	if (!is_model(o->file)) {
 		diag_error(&s->diag, (struct span){ 0 }, "%s is no model (.pdsl)", o->file);

@@ -26,10 +26,13 @@ int cmd_run(struct session *s)
 	const char *data[MAX_DATA];
 	struct run_options run = {
 		.backend = backend_find(o->backend, &s->diag),
-		.seed = (uint64_t)o->seed,
+		.seed = o->seed,
 		.steps = o->steps,
 		.init = o->init,
 		.save = o->save,
+		.resume = o->resume,
+		.checkpoint = o->checkpoint,
+		.checkpoint_every = o->checkpoint_every,
 		.trace = o->trace,
 		.json = o->json,
 		.log_every = o->log_every,
@@ -38,6 +41,15 @@ int cmd_run(struct session *s)
 
 	if (o->steps < 0) {
 		fputs("ptc: error: how many steps?\nptc: note: --steps N\n", stderr);
+		return USAGE;
+	}
+	if (o->checkpoint_every && !o->checkpoint) {
+		fputs("ptc: error: which file is it that --checkpoint-every writes?\nptc: note: --checkpoint FILE\n", stderr);
+		return USAGE;
+	}
+	if (o->resume && o->init) {
+		fputs("ptc: error: --resume and --init both say what to begin from\n"
+		      "ptc: note: a checkpoint has the params, too; --init FILE takes these alone, and begins with step 0\n", stderr);
 		return USAGE;
 	}
 	if (!run.backend)

@@ -61,6 +61,9 @@ static const struct option options[] = {
 	{ "--seed", "N", WHOLE, AT(seed), RUN | CHECK, "of initial params, dropout and the order of data" },
 	{ "--init", "FILE", TEXT, AT(init), RUN, "safetensors file to begin from" },
 	{ "--save", "FILE", TEXT, AT(save), RUN, "safetensors file to write the params to" },
+	{ "--checkpoint", "FILE", TEXT, AT(checkpoint), RUN, "write all that the run goes on from, at its end or on Ctrl-C" },
+	{ "--checkpoint-every", "N", WHOLE, AT(checkpoint_every), RUN, "and each N steps" },
+	{ "--resume", "FILE", TEXT, AT(resume), RUN, "go on from a checkpoint, on any mesh; --steps counts from the first step of all" },
 	{ "--trace", "FILE", TEXT, AT(trace), RUN | EXPLAIN, "write a step's timeline as Chrome's or Perfetto's JSON" },
 	{ "--log-every", "N", WHOLE, AT(log_every), RUN, "steps between two lines" },
 	{ "--json", NULL, FLAG, AT(json), RUN | EXPLAIN | VERIFY, "for programs" },
@@ -279,7 +282,7 @@ int main(int argc, char **argv)
 	}
 
 	struct arena *mem = arena_new();
-	struct options opt = { .log_every = 1, .steps = -1 };
+	struct options opt = { .log_every = 1, .steps = -1, .seed = -1 };
 	opt.files = NEWN(mem, const char *, argc);
 	int status = read_arguments(mem, c, &opt, argc - first, argv + first);
 

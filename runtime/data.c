@@ -345,12 +345,12 @@ static bool all_bound(struct data *x, struct diag *d)
 	return true;
 }
 
-struct data *data_open(struct arena *mem, struct runtime *r, const struct run_options *opt, struct diag *d)
+struct data *data_open(struct arena *mem, struct runtime *r, const struct run_options *opt, uint64_t seed, struct diag *d)
 {
 	struct data *x = NEW(mem, struct data);
 
 	x->rt = r;
-	x->seed = opt->seed;
+	x->seed = seed;
 	x->batch = r->m->batch == NODIM ? 1 : dim_size(r->m, r->m->batch);
 	bool ok = true;
 

@@ -520,12 +520,20 @@ bool tracers_write(struct runtime *rt, const char *path, double began, double en
 
 /* -- data.c -- */
 struct data;
-struct data *data_open(struct arena *mem, struct runtime *r, const struct run_options *opt, struct diag *d);
+struct data *data_open(struct arena *mem, struct runtime *r, const struct run_options *opt, uint64_t seed, struct diag *d);
 bool data_step(struct data *x, int64_t step, struct diag *d); /* fills the inputs */
 void data_close(struct data *x);
 
 /* -- safetensors.c -- */
+struct progress { /* of a run: what the next step depends on besides tensors */
+	int64_t steps; /* done */
+	uint64_t seed;
+};
 bool params_save(struct runtime *r, const char *path, struct diag *d);
 bool params_load(struct runtime *r, const char *path, struct diag *d);
+/* A checkpoint: params, states, and what the optimizer keeps. */
+bool run_save(struct runtime *r, const char *path, const struct progress *done, struct diag *d);
+bool run_load(struct runtime *r, const char *path, struct diag *d);
+bool run_progress(const char *path, struct progress *done, struct diag *d); /* of a checkpoint, before there is a runtime */
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "ir/file.h"
 #include "runtime/internal.h"
@@ -17,7 +18,9 @@ struct run {
 	const struct run_options *opt;
 	struct diag *d;
 	struct data *data;
-	int64_t steps;    /* done */
+	struct progress at; /* of the run as a whole */
+	bool resumes;     /* goes on from a checkpoint */
+	int64_t steps;    /* done here */
 	double tokens;    /* a step */
 	double seconds, later_seconds; /* of all steps; of all but the first */
 	double began, ended; /* the last one, without its data */
@@ -197,18 +200,68 @@ static int one_step(struct run *x, struct arena *mem, int64_t step)
 	return DONE;
 }
 
+static int checkpoint(struct run *x)
+{
+	return !x->opt->checkpoint || run_save(x->rt, x->opt->checkpoint, &x->at, x->d) ? DONE : MACHINE;
+}
+
+/* Runs the steps that are left, and writes what they lead to. */
 static int loop(struct run *x, struct arena *mem, const sigset_t *set)
 {
-	for (int64_t step = 0; step < x->opt->steps; step++) {
-		int status = one_step(x, mem, step);
+	int64_t every = x->opt->checkpoint_every;
 
+	while (x->at.steps < x->opt->steps) {
+		int status = one_step(x, mem, x->at.steps++);
+
+		if (status == DONE && every > 0 && x->at.steps % every == 0 && x->at.steps < x->opt->steps)
+			status = checkpoint(x);
 		if (status != DONE)
 			return status;
 		if (interrupted(set)) {
-			fprintf(stderr, "ptc: interrupted after step %lld\n", (long long)step);
+			fprintf(stderr, "ptc: interrupted after step %lld\n", (long long)x->at.steps - 1);
 			break;
 		}
 	}
+	return checkpoint(x);
+}
+
+/* Where the run begins: at step 0, or where a checkpoint ends. One that is to be written, and is not there yet, is none to go
+ * on from, so that a job may be started again and again with the same words. */
+static bool find_start(struct run *x)
+{
+	const struct run_options *o = x->opt;
+
+	x->at.seed = o->seed < 0 ? 0 : (uint64_t)o->seed;
+	if (!o->resume || (o->checkpoint && streq(o->checkpoint, o->resume) && access(o->resume, F_OK) != 0 && errno == ENOENT))
+		return true;
+	if (!run_progress(o->resume, &x->at, x->d))
+		return false;
+	x->resumes = true;
+	if (o->seed >= 0 && (uint64_t)o->seed != x->at.seed) {
+		diag_error(x->d, nowhere, "'%s' is of a run with seed %llu", o->resume, (unsigned long long)x->at.seed);
+		diag_note(x->d, nowhere, "the order of the data depends on the seed; leave --seed out to go on with it");
+		return false;
+	}
+	if (x->at.steps >= o->steps)
+		fprintf(stderr, "ptc: '%s' has %lld steps done, and --steps %lld counts from the first of all: none is left\n", o->resume,
+			(long long)x->at.steps, (long long)o->steps);
+	return true;
+}
+
+/* Options that write need all ranks in one process, and files that can be written. */
+static int check_files(struct run *x, struct arena *mem)
+{
+	const struct run_options *o = x->opt;
+	const char *const files[] = { o->save, o->trace, o->checkpoint };
+
+	if ((o->save || o->checkpoint) && x->rt->here >= 0) {
+		diag_error(x->d, nowhere, "--%s needs all ranks in one process: each of several has its part of the params only",
+			   o->save ? "save" : "checkpoint");
+		return WRONG;
+	}
+	for (size_t i = 0; i < LEN(files); i++)
+		if (files[i] && !outfile_check(mem, files[i], x->d))
+			return MACHINE;
 	return DONE;
 }
 
@@ -217,19 +270,18 @@ static int run_all(struct run *x, struct arena *mem, const sigset_t *set)
 	const struct run_options *o = x->opt;
 
 	x->tokens = tokens_of(x->rt);
-	if (o->steps > 0 && !(x->data = data_open(mem, x->rt, o, x->d)))
+	if (x->at.steps < o->steps && !(x->data = data_open(mem, x->rt, o, x->at.seed, x->d)))
 		return WRONG;
 	if (o->init && !params_load(x->rt, o->init, x->d))
 		return WRONG;
-	if (o->save && x->rt->here >= 0) {
-		diag_error(x->d, nowhere, "--save needs all ranks in one process: each of several has its part of the params only");
+	if (x->resumes && !run_load(x->rt, o->resume, x->d))
 		return WRONG;
-	}
-	if ((o->save && !outfile_check(mem, o->save, x->d)) || (o->trace && !outfile_check(mem, o->trace, x->d)))
-		return MACHINE;
-	if (o->trace && !tracers_open(x->rt, x->d))
-		return MACHINE;
-	int status = loop(x, mem, set);
+	int status = check_files(x, mem);
+
+	if (status == DONE && o->trace && !tracers_open(x->rt, x->d))
+		status = MACHINE;
+	if (status == DONE)
+		status = loop(x, mem, set);
 
 	if (status == DONE && o->trace && !x->steps) {
 		diag_error(x->d, nowhere, "no step was run that --trace could show");
@@ -258,8 +310,9 @@ int run_plan(struct module *m, const struct run_options *opt, struct diag *d)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &set, &old); /* rank threads inherit this */
-	x.rt = rt_open_on(opt->backend, m, opt->seed, d);
-	if (x.rt)
+	if (!find_start(&x))
+		status = WRONG;
+	else if ((x.rt = rt_open_on(opt->backend, m, x.at.seed, d)))
 		status = run_all(&x, mem, &set);
 	data_close(x.data);
 	rt_close(x.rt);

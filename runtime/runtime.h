@@ -27,11 +27,13 @@ bool backend_machine(const struct backend *on, struct machine *m, struct diag *d
 
 struct run_options {
 	const struct backend *backend;
-	uint64_t seed;
-	int64_t steps;
+	int64_t seed;          /* -1: that of the checkpoint, or 0 */
+	int64_t steps;         /* from the first step of all, also of a run that is gone on with */
 	const char **data;     /* "FILE" or "NAME=FILE" */
 	int ndata;
 	const char *init, *save; /* safetensors of logical params, or NULL */
+	const char *resume, *checkpoint; /* the same with all that a run goes on from */
+	int64_t checkpoint_every; /* steps between two checkpoints; 0: one, at the end */
 	const char *trace;     /* where to write the last step's timeline (ir/trace.h), or NULL */
 	bool json;             /* a line a step, then the summary */
 	const char *about;     /* an object of JSON that the first step's line carries as "run", or NULL */

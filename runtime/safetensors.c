@@ -1,5 +1,7 @@
-/* runtime/safetensors.c - params as one file of logical tensors: 8 bytes of length, a JSON header, the
- * bytes of all tensors, float32. Where a param has a float32 master, that is what is saved. */
+/* runtime/safetensors.c - params, or all that a run goes on from, as one file of logical tensors: 8 bytes of length, a JSON
+ * header, the bytes of all tensors, float32. Where a param has a float32 master, that is what is saved.
+ *
+ * A checkpoint has the optimizer's tensors too, and says in its metadata how many steps are done, and of which seed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -33,26 +35,42 @@ static const struct buffer *master_of(struct runtime *r, const struct buffer *b)
 	return x ? x : b;
 }
 
-static bool is_saved(const struct buffer *b)
+/* Is b in a file of params, or of a whole run? Masters are saved as the params. */
+static bool is_saved(struct runtime *r, const struct buffer *b, bool whole)
 {
+	if (b->role == B_OPT)
+		return whole && !(b->owner && streq(b->name, arena_printf(r->mem, "%s:master", b->owner)));
 	return b->role == B_PARAM || b->role == B_STATE;
 }
 
+static const char *const steps_key = "ptc steps", *const seed_key = "ptc seed"; /* of the metadata, which is text */
+
 /* -- saving -- */
 
-static json_t *header(struct runtime *r)
+static json_t *metadata(const struct progress *done)
+{
+	char steps[24], seed[24];
+
+	snprintf(steps, sizeof steps, "%" PRId64, done->steps);
+	snprintf(seed, sizeof seed, "%" PRIu64, done->seed);
+	return json_pack("{s:s, s:s}", steps_key, steps, seed_key, seed);
+}
+
+/* done: of a whole run; NULL: of params */
+static json_t *header(struct runtime *r, const struct progress *done)
 {
 	json_t *h = json_object();
 	int64_t at = 0;
 
+	if (h && done)
+		json_object_set_new(h, "__metadata__", metadata(done));
 	for (uint32_t i = 0; h && i < r->m->bufs.n; i++) {
 		const struct buffer *b = r->m->bufs.at[i];
+
+		if (!is_saved(r, b, done != NULL))
+			continue;
 		json_t *shape = json_array();
 
-		if (!is_saved(b)) {
-			json_decref(shape);
-			continue;
-		}
 		for (int k = 0; k < b->nd; k++)
 			json_array_append_new(shape, json_integer(dim_size(r->m, b->d[k])));
 		int64_t end = at + 4 * count_of(r->m, b);
@@ -84,9 +102,9 @@ static bool write_buffer(struct runtime *r, const struct buffer *b, FILE *f)
 	return ok;
 }
 
-static bool write_all(struct runtime *r, FILE *f)
+static bool write_all(struct runtime *r, const struct progress *done, FILE *f)
 {
-	json_t *h = header(r);
+	json_t *h = header(r, done);
 	char *s = h ? json_dumps(h, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
 	bool ok = s != NULL;
 
@@ -103,21 +121,26 @@ static bool write_all(struct runtime *r, FILE *f)
 		errno = ENOMEM;
 	}
 	for (uint32_t i = 0; ok && i < r->m->bufs.n; i++)
-		if (is_saved(r->m->bufs.at[i]))
+		if (is_saved(r, r->m->bufs.at[i], done != NULL))
 			ok = write_buffer(r, master_of(r, r->m->bufs.at[i]), f);
 	free(s);
 	json_decref(h);
 	return ok;
 }
 
-bool params_save(struct runtime *r, const char *path, struct diag *d)
+bool run_save(struct runtime *r, const char *path, const struct progress *done, struct diag *d)
 {
 	struct outfile o;
 
 	if (!outfile_open(&o, r->mem, path, d))
 		return false;
 	errno = 0;
-	return outfile_close(&o, write_all(r, o.f), d);
+	return outfile_close(&o, write_all(r, done, o.f), d);
+}
+
+bool params_save(struct runtime *r, const char *path, struct diag *d)
+{
+	return run_save(r, path, NULL, d);
 }
 
 /* -- loading -- */
@@ -204,12 +227,12 @@ static bool st_find(const struct st_file *f, struct runtime *r, const struct buf
 	return true;
 }
 
-static bool load_one(const struct st_file *f, struct runtime *r, const struct buffer *b, struct diag *d)
+static bool load_one(const struct st_file *f, struct runtime *r, const struct buffer *b, bool whole, struct diag *d)
 {
 	struct tensor_ref t = { 0 };
 	int64_t n = count_of(r->m, b);
 
-	if (b->role == B_STATE && !json_object_get(f->head, b->name))
+	if (!whole && b->role == B_STATE && !json_object_get(f->head, b->name))
 		return true; /* it keeps its initial value */
 	if (!st_find(f, r, b, &t, d))
 		return false;
@@ -236,14 +259,77 @@ static bool load_one(const struct st_file *f, struct runtime *r, const struct bu
 	return true;
 }
 
+static bool load_all(const struct st_file *f, struct runtime *r, bool whole, struct diag *d)
+{
+	for (uint32_t i = 0; i < r->m->bufs.n; i++)
+		if (is_saved(r, r->m->bufs.at[i], whole) && !load_one(f, r, r->m->bufs.at[i], whole, d))
+			return false;
+	return true;
+}
+
 bool params_load(struct runtime *r, const char *path, struct diag *d)
 {
 	struct st_file f = { .path = path };
-	bool ok = st_open(&f, d);
+	bool ok = st_open(&f, d) && load_all(&f, r, false, d);
 
-	for (uint32_t i = 0; ok && i < r->m->bufs.n; i++)
-		if (is_saved(r->m->bufs.at[i]))
-			ok = load_one(&f, r, r->m->bufs.at[i], d);
+	st_close(&f);
+	return ok;
+}
+
+/* -- checkpoints -- */
+
+/* A whole number, of a value of the metadata. */
+static bool read_number(const json_t *meta, const char *key, uint64_t *x)
+{
+	const char *s = json_string_value(json_object_get(meta, key));
+	char *end;
+
+	if (!s || *s < '0' || *s > '9')
+		return false;
+	errno = 0;
+	*x = strtoull(s, &end, 10);
+	return !*end && !errno;
+}
+
+bool run_progress(const char *path, struct progress *done, struct diag *d)
+{
+	struct st_file f = { .path = path };
+	bool ok = st_open(&f, d);
+	const json_t *meta = json_object_get(f.head, "__metadata__");
+	uint64_t steps = 0;
+
+	if (ok && (!read_number(meta, steps_key, &steps) || steps > INT64_MAX || !read_number(meta, seed_key, &done->seed))) {
+		ok = diag_error(d, nowhere, "'%s' is no checkpoint of a run", path);
+		diag_note(d, nowhere, "a file of params alone is one to begin from: --init %s", path);
+	}
+	done->steps = (int64_t)steps;
+	st_close(&f);
+	return ok;
+}
+
+/* All tensors of the file have a place in the model: another optimizer would go on without what this one left. */
+static bool all_known(const struct st_file *f, struct runtime *r, struct diag *d)
+{
+	const char *name;
+	json_t *tensor;
+
+	json_object_foreach(f->head, name, tensor) {
+		const struct buffer *b = streq(name, "__metadata__") ? NULL : find_buffer(r->m, name);
+
+		if (!streq(name, "__metadata__") && (!b || !is_saved(r, b, true))) {
+			diag_error(d, nowhere, "'%s' is of another model: it has '%s'", f->path, name);
+			diag_note(d, nowhere, "--init %s takes the params that are in both, and begins with step 0", f->path);
+			return false;
+		}
+	}
+	return true;
+}
+
+bool run_load(struct runtime *r, const char *path, struct diag *d)
+{
+	struct st_file f = { .path = path };
+	bool ok = st_open(&f, d) && all_known(&f, r, d) && load_all(&f, r, true, d);
+
 	st_close(&f);
 	return ok;
 }

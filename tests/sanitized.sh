@@ -24,7 +24,8 @@ small() { # asan|tsan
 		"check tests/equiv/attend.pdsl --mesh cp=3 --set seq=7,src=5,layers=1" \
 		"check tests/equiv/attend.pdsl --mesh a=2,b=2 --plan both --set layers=1" \
 		"check tests/equiv/attend.pdsl --mesh cp=2 --plan zigzag --set layers=1" \
-		"run tests/equiv/gpt.pdsl --mesh dp=2,tp=2 --plan all --set vocab=256 --steps 2 --data tests/data/text.txt --save $TMP/p" \
+		"run tests/equiv/gpt.pdsl --mesh dp=2,tp=2 --plan all --set vocab=256 --steps 2 --data tests/data/text.txt --save $TMP/p --checkpoint $TMP/c" \
+		"run tests/equiv/gpt.pdsl --mesh tp=2 --plan all --set vocab=256 --steps 3 --data tests/data/text.txt --resume $TMP/c" \
 		"explain tests/equiv/llama.pdsl --mesh dp=2,tp=2 --plan all --json" \
 		"tests/equiv/llama.pdsl --mesh dp=2,tp=2 --plan all --verify -o $TMP/plan" \
 		"show $TMP/plan"; do
