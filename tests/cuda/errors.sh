@@ -93,3 +93,16 @@ else
 	cat "$TMP/cpu.json" "$TMP/cuda.json" >>"$TMP/why"
 	bad "five steps" "$TMP/why"
 fi
+
+# What devices leave in the middle of a run, between steps that are replayed, is gone on with here and there.
+if expect "checkpoint of devices" 0 timeout 120 "$PTC" run "$TMP/two.plan" --backend cuda --steps 5 --checkpoint "$TMP/ck" --checkpoint-every 3 \
+	--data tests/data/text.txt && cp "$TMP/ck" "$TMP/five" &&
+	expect "checkpoint of devices" 0 timeout 120 "$PTC" run "$TMP/two.plan" --backend cuda --steps 3 --checkpoint "$TMP/three" --data tests/data/text.txt; then
+	for b in cpu cuda; do
+		expect "resume on $b" 0 timeout 120 "$PTC" run "$TMP/two.plan" --backend $b --steps 5 --json --resume "$TMP/three" \
+			--checkpoint "$TMP/$b.ck" --data tests/data/text.txt || continue
+		if jq -s -e --slurpfile want "$TMP/cuda.json" '[.[0:2][].loss] as $a | [$want[3:5][].loss] as $b |
+			[range(2)] | all($a[.] - $b[.] | fabs < 1e-4)' "$TMP/out" >/dev/null; then ok "resume on $b"; else bad "resume on $b" "$TMP/out"; fi
+	done
+	if cmp "$TMP/five" "$TMP/cuda.ck" >"$TMP/why" 2>&1; then ok "resume on devices: the same bits"; else bad "resume on devices: the same bits" "$TMP/why"; fi
+fi
