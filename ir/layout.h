@@ -25,16 +25,28 @@ struct channel_plan {
 	int64_t out, in; /* offsets in the arenas of from and to; -1: none */
 };
 
+struct channels {
+	struct channel_plan *at;
+	uint32_t n, cap;
+};
+
 /* A piece of a stage's arena: a region for as long as an action needs it, or the buffers of a channel. */
 struct laid {
 	struct packed p;
 	int region;  /* -1: of a channel */
 	int channel; /* -1: of a region */
+	int64_t act; /* of a region: the action that has it; -1: prologue and epilogue */
+	int64_t rows;
+};
+
+struct pieces {
+	struct laid **at;
+	uint32_t n, cap;
 };
 
 struct stage_layout {
 	int64_t arena, live;     /* bytes; the most that is in use at once */
-	VEC(struct laid *) pieces;
+	struct pieces pieces;
 	int64_t ticks;           /* of its timeline: pieces are live in 0..ticks */
 	struct actions acts;
 	struct slot *once;       /* by region: in prologue and epilogue */
@@ -44,7 +56,7 @@ struct stage_layout {
 struct layouts {
 	int stages;
 	struct stage_layout *stage;
-	VEC(struct channel_plan) channels;
+	struct channels channels;
 	struct message *fore, *back; /* that chunk g sends */
 };
 
@@ -52,7 +64,12 @@ struct layouts {
  * fit in memory. Call it first for what comes from a file. */
 const char *layout_refused(struct arena *mem, const struct module *m, struct span *at);
 struct layouts *layouts_of(struct arena *mem, const struct module *m, const struct regions *r);
-int channel_find(const struct layouts *l, int from, int to, enum phase phase); /* -1: none */
+int channel_find(const struct channels *all, int from, int to, enum phase phase); /* -1: none */
 /* Sets module.arena, the largest, and that of each stage. */
 void layout_arenas(struct module *m, struct regions *r);
+/* The arenas alone, of a module that is cut in one way after the other: of a stage that comes again they are known. Regions
+ * are measured; but for the cut nothing of the module may change. */
+struct arenas;
+struct arenas *arenas_open(struct arena *mem, const struct module *m, const struct regions *r);
+void arenas_find(struct arenas *a, int64_t *bytes); /* by stage, as the module is cut now */
 #endif

@@ -291,72 +291,81 @@ void regions_measure(struct regions *r, const struct module *m)
 	reach_block(r, m, &m->top);
 }
 
-/* -- what passes between chunks -- */
+/* -- what chunks run and read, and what passes between them -- */
 
-static int first_chunk(const struct module *m, int place)
+/* Where the first iteration of each pipelined repeat, as FORWARD (BACKWARD) runs it, is. */
+static void find_entries(const struct module *m, struct chunk_map *c)
 {
-	int g = 0;
+	for (uint32_t k = 0; k < m->pipe.loops.n; k++) {
+		dimid d = m->pipe.loops.at[k];
+		int64_t n = dim_size(m, d);
 
-	while (g + 1 < pipe_chunks(m) && !pipe_runs(m, g, place))
-		g++;
-	return g;
+		if (!n)
+			continue;
+		c->entered[0][pipe_chunk_of(m, d, 0)] |= 1ll << (2 * k + 1);
+		c->entered[1][pipe_chunk_of(m, d, n - 1)] |= 1ll << (2 * k + 1);
+	}
 }
 
-static int last_chunk(const struct module *m, int place)
+struct chunk_map chunk_map_of(struct arena *mem, const struct module *m)
 {
-	int g = pipe_chunks(m) - 1;
+	struct chunk_map c = { .chunks = pipe_chunks(m), .last = 2 * (int)m->pipe.loops.n };
 
-	while (g > 0 && !pipe_runs(m, g, place))
-		g--;
-	return g;
+	c.runs = NEWN(mem, int64_t, c.chunks);
+	c.entered[0] = NEWN(mem, int64_t, c.chunks);
+	c.entered[1] = NEWN(mem, int64_t, c.chunks);
+	for (int g = 0; g < c.chunks; g++)
+		for (int p = 0; p <= c.last; p++)
+			c.runs[g] |= pipe_runs(m, g, p) ? 1ll << p : 0;
+	find_entries(m, &c);
+	return c;
 }
 
-bool region_read(const struct module *m, const struct region *x, int g, enum phase phase, int place)
+int64_t region_reads(const struct chunk_map *c, const struct region *x, int g, enum phase phase)
 {
 	int64_t all = phase == FORWARD ? x->fore : x->back, one = phase == FORWARD ? x->fore_in : x->back_in;
 
-	if (!pipe_runs(m, g, place))
-		return false;
-	if ((all >> place & 1) || !(one >> place & 1))
-		return all >> place & 1;
-	dimid d = m->pipe.loops.at[place / 2];
-	return pipe_chunk_of(m, d, phase == FORWARD ? 0 : dim_size(m, d) - 1) == g;
+	return c->runs[g] & (all | (one & c->entered[phase != FORWARD][g]));
 }
 
 /* Does chunk g read it, or go on with it? */
-static bool is_wanted(const struct module *m, const struct region *x, int g)
+static bool is_wanted(const struct chunk_map *c, const struct region *x, int g)
 {
-	if (x->carried && pipe_runs(m, g, x->place))
-		return true;
-	for (int p = 0; p <= 2 * (int)m->pipe.loops.n; p++)
-		if (region_read(m, x, g, FORWARD, p) || region_read(m, x, g, BACKWARD, p))
-			return true;
-	return false;
+	return (x->carried && c->runs[g] >> x->place & 1) || region_reads(c, x, g, FORWARD) || region_reads(c, x, g, BACKWARD);
 }
 
-bool region_in_message(const struct module *m, const struct region *x, int g, enum phase phase)
+struct trips region_senders(const struct chunk_map *c, const struct region *x)
 {
-	if (x->kind != RG_KEPT || x->phase != phase)
-		return false;
-	if (phase == FORWARD && first_chunk(m, x->place) <= g)
-		for (int k = g + 1; k < pipe_chunks(m); k++)
-			if (is_wanted(m, x, k))
-				return true;
-	if (phase == BACKWARD && last_chunk(m, x->place) >= g)
-		for (int k = g - 1; k >= 0; k--)
-			if (is_wanted(m, x, k))
-				return true;
-	return false;
+	int made, end; /* chunks: the first that runs it, the last that wants it; BACKWARD: the last, the first */
+
+	if (x->kind != RG_KEPT)
+		return (struct trips){ 0, 0 };
+	if (x->phase == FORWARD) {
+		for (made = 0; made + 1 < c->chunks && !(c->runs[made] >> x->place & 1);)
+			made++;
+		for (end = c->chunks - 1; end > made && !is_wanted(c, x, end);)
+			end--;
+		return (struct trips){ made, end };
+	}
+	for (made = c->chunks - 1; made > 0 && !(c->runs[made] >> x->place & 1);)
+		made--;
+	for (end = 0; end < made && !is_wanted(c, x, end);)
+		end++;
+	return (struct trips){ end + 1, made + 1 };
 }
 
-struct message message_of(struct arena *mem, const struct module *m, const struct regions *r, int g, enum phase phase)
+struct message *messages_of(struct arena *mem, const struct chunk_map *c, const struct regions *r, enum phase phase)
 {
-	struct message x = { 0 };
+	struct message *all = NEWN(mem, struct message, c->chunks);
 
-	for (uint32_t i = 0; i < r->at.n; i++)
-		if (region_in_message(m, &r->at.at[i], g, phase)) {
-			PUSH(mem, &x.regions, (int)i);
-			x.bytes += r->at.at[i].bytes;
+	for (uint32_t i = 0; i < r->at.n; i++) {
+		const struct region *x = &r->at.at[i];
+		struct trips t = x->phase == phase ? region_senders(c, x) : (struct trips){ 0, 0 };
+
+		for (int64_t g = t.lo; g < t.hi; g++) {
+			PUSH(mem, &all[g].regions, (int)i);
+			all[g].bytes += x->bytes;
 		}
-	return x;
+	}
+	return all;
 }

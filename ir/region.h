@@ -54,16 +54,23 @@ int op_section(const struct op *op);
 int action_section(const struct action *a);
 bool sums_in_step(const struct module *m);            /* is what is accumulated a buffer of the step? */
 bool holds_buffer(const struct module *m, const struct buffer *b, int stage);
-/* Kept values that go from chunk g to the next (forward) or to the one before. Their regions, in an order
- * that both ends know. bytes: of the message. */
+/* What the cut of a pipeline gives each chunk; to be found again when it changes. */
+struct chunk_map {
+	int chunks, last;     /* last: the highest place */
+	int64_t *runs;        /* by chunk: the places that it runs, as bits */
+	int64_t *entered[2];  /* by chunk: repeats that FORWARD (BACKWARD) begins there */
+};
+struct chunk_map chunk_map_of(struct arena *mem, const struct module *m);
+/* The places, as bits, at which chunk g reads it in FORWARD or BACKWARD. */
+int64_t region_reads(const struct chunk_map *c, const struct region *x, int g, enum phase phase);
+/* Kept values go from chunk to chunk, to the next (forward) or to the one before: the chunks that send it. */
+struct trips region_senders(const struct chunk_map *c, const struct region *x);
+/* What a chunk sends: regions in an order that both ends know; bytes of the message. */
 struct message {
 	VEC(int) regions;
 	int64_t bytes;
 };
-struct message message_of(struct arena *mem, const struct module *m, const struct regions *r, int g, enum phase phase);
-/* Does chunk g read it in FORWARD or BACKWARD at this place? */
-bool region_read(const struct module *m, const struct region *x, int g, enum phase phase, int place);
-bool region_in_message(const struct module *m, const struct region *x, int g, enum phase phase);
+struct message *messages_of(struct arena *mem, const struct chunk_map *c, const struct regions *r, enum phase phase); /* by chunk */
 int64_t round_up(int64_t n);
 
 /* -- layouts: when may one value be another's storage? -- */

@@ -441,17 +441,18 @@ static void mark_loops(struct rows *r, const struct block *block)
 static void add_sends(struct rows *r, const struct module *m)
 {
 	struct regions *all = regions_of(r->mem, m);
+	struct chunk_map map = chunk_map_of(r->mem, m);
 	uint32_t axis = 1u << pipe_axis(m);
 
 	for (uint32_t i = 0; i < all->at.n; i++) {
 		const struct region *x = &all->at.at[i];
+		struct trips from = region_senders(&map, x);
 		double count = 0;
 
-		for (int g = 0; g < pipe_chunks(m) && x->kind == RG_KEPT; g++) {
+		for (int g = (int)from.lo; g < from.hi; g++) {
 			int to = x->phase == FORWARD ? g + 1 : g - 1;
 
-			if ((r->stage < 0 || pipe_stage(m, g) == r->stage) && to >= 0 && to < pipe_chunks(m) &&
-			    pipe_stage(m, to) != pipe_stage(m, g) && region_in_message(m, x, g, x->phase))
+			if ((r->stage < 0 || pipe_stage(m, g) == r->stage) && pipe_stage(m, to) != pipe_stage(m, g))
 				count += (double)m->micro;
 		}
 		if (count <= 0)

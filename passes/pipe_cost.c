@@ -86,19 +86,32 @@ static void add_bytes(const struct module *m, const struct regions *r, struct ch
 				add_value(m, &r->at.at[r->of[op->out[i]->id]], op->out[i], chunk, stage);
 }
 
-static double hop_seconds(const struct timing *t, const struct regions *r, int g, enum phase phase)
+static double hop_seconds(const struct timing *t, const struct regions *r, const struct message *msg)
 {
 	const struct module *m = t->m;
 	double bytes = 0, seconds = 0;
 
-	for (uint32_t i = 0; i < r->at.n; i++)
-		if (region_in_message(m, &r->at.at[i], g, phase)) {
-			bytes += (double)local_bytes(m, r->at.at[i].v);
-			seconds += t->price ? hop_price(m, r->at.at[i].v) : 0;
-		}
+	for (uint32_t i = 0; i < msg->regions.n; i++) {
+		const struct value *v = r->at.at[msg->regions.at[i]].v;
+
+		bytes += (double)local_bytes(m, v);
+		seconds += t->price ? hop_price(m, v) : 0;
+	}
 	if (bytes <= 0)
 		return 0;
 	return t->price ? seconds + hop_latency(m) : comm_seconds(m, 1u << pipe_axis(m), bytes);
+}
+
+/* Of each chunk's message to the next, and to the one before. */
+static void find_hops(struct arena *mem, const struct timing *t, const struct regions *r, int chunks, double (*hop)[2])
+{
+	struct chunk_map map = chunk_map_of(mem, t->m);
+	struct message *fore = messages_of(mem, &map, r, FORWARD), *back = messages_of(mem, &map, r, BACKWARD);
+
+	for (int g = 0; g < chunks; g++) {
+		hop[g][0] = hop_seconds(t, r, &fore[g]);
+		hop[g][1] = hop_seconds(t, r, &back[g]);
+	}
 }
 
 /* -- the step -- */
@@ -268,8 +281,11 @@ struct step_costs step_costs_of(struct arena *mem, const struct module *m, struc
 	struct busy *busy = NEWN(mem, struct busy, stages);
 	struct regions *r = regions_of(mem, m);
 	const struct op *meet = find_meeting(m);
+	double (*hop)[2] = arena_alloc(mem, (size_t)chunks * sizeof *hop);
 
-	if (!piped)
+	if (piped)
+		find_hops(mem, t, r, chunks, hop);
+	else
 		x.s = (struct schedule){ .kind = SCHED_1F1B, .p = 1, .v = 1, .m = (int)m->micro };
 	for (int g = 0; g < chunks; g++) {
 		struct busy f = chunk_busy(t, FORWARD, g), b = chunk_busy(t, BACKWARD, g), late = chunk_busy(t, SECTION_W, g);
@@ -277,12 +293,11 @@ struct step_costs step_costs_of(struct arena *mem, const struct module *m, struc
 
 		chunk[g].seconds[ACT_F] = sum(f);
 		set_backward(chunk[g].seconds, sum(b), sum(late));
-		chunk[g].hop[0] = piped && g + 1 < chunks ? hop_seconds(t, r, g, FORWARD) : 0;
-		chunk[g].hop[1] = piped && g ? hop_seconds(t, r, g, BACKWARD) : 0;
+		chunk[g].hop[0] = hop[g][0];
+		chunk[g].hop[1] = hop[g][1];
 		if (t->price && m->software.at[SW_P2P] != P2P_ASYNC) {
 			bool single = piped && m->software.at[SW_P2P] == P2P_SINGLE;
-			double comes[2] = { single && g ? hop_seconds(t, r, g - 1, FORWARD) : 0,
-					    single && g + 1 < chunks ? hop_seconds(t, r, g + 1, BACKWARD) : 0 };
+			double comes[2] = { single && g ? hop[g - 1][0] : 0, single && g + 1 < chunks ? hop[g + 1][1] : 0 };
 
 			send_first(&chunk[g], comes, &f, &b);
 		}

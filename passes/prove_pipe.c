@@ -53,7 +53,7 @@ static struct queue *queue_of(const struct line *l, enum phase phase, int from, 
 
 	if (from < 0 || to < 0 || from >= chunks || to >= chunks || !msg[from].regions.n)
 		return NULL;
-	int no = channel_find(x, pipe_stage(l->p->m, from), pipe_stage(l->p->m, to), phase);
+	int no = channel_find(&x->channels, pipe_stage(l->p->m, from), pipe_stage(l->p->m, to), phase);
 
 	return no < 0 ? NULL : &l->queue[no];
 }

@@ -9,7 +9,7 @@ struct tracing {
 	const struct module *m;
 	const struct step_time *x;
 	struct timing *t;
-	struct regions *r;
+	struct message *sent[2]; /* by chunk, FORWARD and BACKWARD; NULL: no pipeline */
 	struct trace_list *to;   /* of the stage at hand */
 	struct trace_list *part; /* of each chunk, by section: its ops, from 0 on */
 	double *length;          /* seconds of each part */
@@ -77,12 +77,9 @@ static bool sends(const struct tracing *w, int g, enum phase phase)
 {
 	int to = phase == FORWARD ? g + 1 : g - 1;
 
-	if (pipe_axis(w->m) < 0 || g < 0 || g >= pipe_chunks(w->m) || to < 0 || to >= pipe_chunks(w->m))
+	if (!w->sent[0] || g < 0 || g >= pipe_chunks(w->m) || to < 0 || to >= pipe_chunks(w->m))
 		return false;
-	for (uint32_t i = 0; i < w->r->at.n; i++)
-		if (region_in_message(w->m, &w->r->at.at[i], g, phase))
-			return true;
-	return false;
+	return w->sent[phase != FORWARD][g].regions.n > 0;
 }
 
 static void put_message(struct tracing *w, enum trace_what what, const struct action *a, double start, double end)
@@ -146,10 +143,17 @@ static void put_stage(struct tracing *w, int d, double scale)
 
 struct trace trace_predicted(struct arena *mem, const struct module *m, const struct step_time *x)
 {
-	struct tracing w = { .mem = mem, .m = m, .x = x, .t = timing_refined(mem, m), .r = regions_of(mem, m) };
+	struct tracing w = { .mem = mem, .m = m, .x = x, .t = timing_refined(mem, m) };
 	struct trace t = { .kind = "predicted", .seconds = x->step, .stages = x->costs.s.p };
 	int chunks = x->costs.s.p * x->costs.s.v;
 
+	if (pipe_axis(m) >= 0) {
+		struct chunk_map map = chunk_map_of(mem, m);
+		struct regions *r = regions_of(mem, m);
+
+		w.sent[0] = messages_of(mem, &map, r, FORWARD);
+		w.sent[1] = messages_of(mem, &map, r, BACKWARD);
+	}
 	w.part = NEWN(mem, struct trace_list, chunks * NSECTION);
 	w.length = NEWN(mem, double, chunks * NSECTION);
 	t.stage = NEWN(mem, struct trace_list, t.stages);

@@ -271,11 +271,11 @@ static void make_steps(struct rank *r, struct channel *const *all)
 
 		if (before >= 0 && before < chunks && of[before].regions.n) {
 			s->gets = &of[before];
-			s->from = channel_at(r, channel_find(l, pipe_stage(rt->m, before), r->stage, s->phase), all);
+			s->from = channel_at(r, channel_find(&l->channels, pipe_stage(rt->m, before), r->stage, s->phase), all);
 		}
 		if (after >= 0 && after < chunks && of[s->act.chunk].regions.n) {
 			s->gives = &of[s->act.chunk];
-			s->to = channel_at(r, channel_find(l, r->stage, pipe_stage(rt->m, after), s->phase), all);
+			s->to = channel_at(r, channel_find(&l->channels, r->stage, pipe_stage(rt->m, after), s->phase), all);
 		}
 	}
 	find_firsts(r, steps, st->acts.n);

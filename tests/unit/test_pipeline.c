@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "frontend/frontend.h"
+#include "ir/laying.h"
 #include "passes/passes.h"
 #include "runtime/internal.h"
 #include "tests/unit/allocations.h"
@@ -239,6 +240,97 @@ static const struct {
 	{ "interleaved, chunks = 2", "pp=2,dp=2", "microbatches=4" }, { "zb_v", "pp=2,dp=1", "microbatches=4" },
 	{ "zb_v", "pp=4,dp=1", "microbatches=8" },       { "1f1b", "pp=4,dp=1", "microbatches=1" },
 };
+
+/* -- layouts -- */
+
+/* A cut of the chain anywhere, with chunks that are empty. */
+static void cut_anywhere(struct module *m)
+{
+	int64_t *end = m->pipe.end.at;
+	uint32_t n = m->pipe.end.n - 1;
+
+	for (uint32_t g = 0; g < n; g++)
+		end[g] = draw(end[n] + 1);
+	for (uint32_t g = 1; g < n; g++)
+		for (uint32_t k = g; k > 0 && end[k] < end[k - 1]; k--) {
+			int64_t x = end[k];
+
+			end[k] = end[k - 1];
+			end[k - 1] = x;
+		}
+}
+
+/* A stage's pieces, packed by themselves, lie as the layout says. */
+static void check_packing(struct arena *mem, const struct stage_layout *x)
+{
+	struct packed **at = NEWN(mem, struct packed *, x->pieces.n + 1);
+	int64_t *off = NEWN(mem, int64_t, x->pieces.n + 1);
+
+	for (uint32_t i = 0; i < x->pieces.n; i++) {
+		at[i] = &x->pieces.at[i]->p;
+		off[i] = at[i]->off;
+	}
+	assert_int_equal(pack_tight(mem, at, x->pieces.n, x->ticks), x->arena);
+	assert_int_equal(most_live(mem, at, x->pieces.n, x->ticks), x->live);
+	for (uint32_t i = 0; i < x->pieces.n; i++)
+		assert_int_equal(at[i]->off, off[i]);
+}
+
+/* What is known of one cut holds for another, of one stage for another. */
+static void known_packings_are_right(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < LEN(cases); i++) {
+		struct job j;
+
+		compile(&j, cases[i].pipeline, cases[i].mesh, cases[i].sets);
+		struct regions *r = regions_of(j.mem, j.m);
+		int64_t *bytes = NEWN(j.mem, int64_t, pipe_stages(j.m));
+
+		regions_measure(r, j.m);
+		struct arenas *a = arenas_open(j.mem, j.m, r);
+
+		for (int round = 0; round < 40; round++) {
+			struct arena *mem = arena_new();
+
+			arenas_find(a, bytes);
+			struct layouts *l = layouts_of(mem, j.m, r);
+
+			for (int d = 0; d < l->stages; d++) {
+				check_packing(mem, &l->stage[d]);
+				assert_int_equal(bytes[d], l->stage[d].arena);
+			}
+			arena_free(mem);
+			cut_anywhere(j.m);
+		}
+		arena_free(j.mem);
+	}
+}
+
+static bool packed_alike(const char *pipeline, int stage, int other)
+{
+	struct job j;
+
+	compile(&j, pipeline, "pp=8,dp=1", "microbatches=8");
+	struct regions *r = regions_of(j.mem, j.m);
+	struct known known = { .mem = j.mem };
+
+	regions_measure(r, j.m);
+	struct laying l = lay(j.mem, j.m, r, lines_of(j.mem, j.m), &known);
+	bool same = packing_of(&l, stage) == packing_of(&l, other);
+
+	arena_free(j.mem);
+	return same;
+}
+
+/* Where stages do the same they are packed once, so that many of them take no longer; where they differ they are not. */
+static void stages_alike_are_packed_once(void **state)
+{
+	(void)state;
+	assert_true(packed_alike("gpipe, stages = [1, 1, 1, 1, 1, 1, 1, 1]", 4, 5));
+	assert_false(packed_alike("gpipe, stages = [1, 1, 1, 1, 1, 1, 1, 1]", 0, 5)); /* other places */
+	assert_false(packed_alike("1f1b, stages = [1, 1, 1, 1, 1, 1, 1, 1]", 4, 5)); /* another order of actions */
+}
 
 /* -- memory -- */
 
@@ -497,6 +589,8 @@ int main(void)
 		cmocka_unit_test(messages_come_in_order),
 		cmocka_unit_test(a_wrong_message_is_found),
 		cmocka_unit_test(a_message_that_nobody_takes_is_found),
+		cmocka_unit_test(known_packings_are_right),
+		cmocka_unit_test(stages_alike_are_packed_once),
 		cmocka_unit_test(nothing_is_read_when_it_is_dead),
 		cmocka_unit_test(all_of_the_arena_is_used),
 		cmocka_unit_test(a_step_allocates_nothing),
