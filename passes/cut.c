@@ -29,6 +29,7 @@ struct needs {
 	struct arena *mem;
 	struct module *copy; /* planned; cut as is being asked for */
 	struct regions *r;
+	struct arenas *arenas;
 	int left;            /* times that may still be asked */
 };
 
@@ -44,6 +45,7 @@ static bool open_needs(struct needs *n, const struct module *m, struct arena *me
 		return false;
 	n->r = regions_of(mem, n->copy);
 	regions_measure(n->r, n->copy);
+	n->arenas = arenas_open(mem, n->copy, n->r);
 	return true;
 }
 
@@ -51,13 +53,14 @@ static bool open_needs(struct needs *n, const struct module *m, struct arena *me
 static void find_needs(struct needs *n, const int *end, double *bytes)
 {
 	struct arena *mem = arena_new();
+	int stages = pipe_stages(n->copy);
+	int64_t *arena = NEWN(mem, int64_t, stages);
 
 	for (uint32_t g = 0; end && g < n->copy->pipe.end.n; g++)
 		n->copy->pipe.end.at[g] = end[g];
-	struct layouts *l = layouts_of(mem, n->copy, n->r);
-
-	for (int d = 0; d < l->stages; d++)
-		bytes[d] = (double)l->stage[d].arena;
+	arenas_find(n->arenas, arena);
+	for (int d = 0; d < stages; d++)
+		bytes[d] = (double)arena[d];
 	n->left--;
 	arena_free(mem);
 }
@@ -233,6 +236,7 @@ static bool lacks_room(const struct module *m, struct needs *needs)
 		end[g] = (int)m->pipe.end.at[g];
 	needs->copy->pipe.warm = m->pipe.warm;
 	needs->copy->pipe.list = m->pipe.list;
+	needs->arenas = arenas_open(needs->mem, needs->copy, needs->r);
 	find_needs(needs, end, bytes);
 	for (int d = 0; d < pipe_stages(m); d++)
 		lacks |= bytes[d] > room(m);
