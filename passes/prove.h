@@ -36,6 +36,8 @@ struct held {
 	struct content is, was; /* was: of a sum, before this microbatch */
 	dimid cut;              /* a dim that is cut into stages, where a stage has not all rows; NODIM: none */
 	int64_t row;            /* bytes of one of them */
+	dimid stacked;          /* along which rows were last asked for, NODIM: none yet */
+	int64_t stack_row;      /* bytes of one of these */
 	uint32_t level;         /* of a stack of sums: its content when nothing was added, then each after the one before */
 };
 
@@ -77,6 +79,8 @@ struct prover {
 	const struct layouts *l; /* NULL: no pipeline */
 	struct held *held;       /* by id of the value */
 	struct content *bufs;    /* by index in module.bufs */
+	struct spot *buf_spot;   /* the same: where it lies */
+	VEC(struct content *) left; /* by id: room for what actions leave for others, of one stage after the other */
 	struct memory memory;
 	VEC(const struct value *) made; /* by tag: the value it was made as */
 	VEC(struct flight) flights;
@@ -128,6 +132,7 @@ bool read_at(struct prover *p, const struct op *op, const struct value *v, struc
 bool write_value(struct prover *p, const struct op *op, const struct value *v); /* a content of its own */
 bool write_at(struct prover *p, const struct op *op, const struct value *v, struct bytes at, struct content is);
 struct bytes range_of(const struct prover *p, const struct spot *s);
+void find_buffers(struct prover *p); /* of each where it lies, for buffer_range */
 struct bytes buffer_range(const struct prover *p, uint32_t buf);
 uint32_t tag_new(struct prover *p, const struct value *v);
 const char *content_name(struct prover *p, struct content is);

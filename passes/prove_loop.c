@@ -10,11 +10,17 @@ enum { FEW = 4 };
 
 struct spot row_spot(struct prover *p, const struct op *r, const struct value *whole)
 {
-	struct spot s = held(p, whole)->spot;
+	struct held *h = held(p, whole);
+	struct spot s = h->spot;
 	dimid d = stack_dim(p->m, whole, r->at.dim);
-	int64_t cap = cap_of(p->m, d, &whole->sh.on[dim_pos(whole, d)]);
 
-	s.bytes = (s.rows ? s.rows : cap ? s.bytes / cap : 0);
+	if (h->stacked != d) { /* how many rows there are takes a walk over all stages, and it is asked in each iteration */
+		int64_t cap = cap_of(p->m, d, &whole->sh.on[dim_pos(whole, d)]);
+
+		h->stack_row = s.rows ? s.rows : cap ? s.bytes / cap : 0;
+		h->stacked = d;
+	}
+	s.bytes = h->stack_row;
 	s.rows = 0;
 	s.depth[s.n] = row_depth(p, r, whole, &s);
 	s.stride[s.n++] = s.bytes;

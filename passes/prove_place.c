@@ -412,7 +412,7 @@ static void note_cut(struct prover *p, const struct value *v)
 {
 	struct held *h = &p->held[v->id];
 
-	h->cut = NODIM;
+	h->cut = h->stacked = NODIM;
 	for (int i = 0; p->l && !h->spot.rows && i < v->nd; i++) {
 		int64_t cap = cap_of(p->m, v->d[i], &v->sh.on[i]);
 

@@ -128,6 +128,7 @@ static bool walk_micros(struct prover *p)
 struct walk {
 	struct prover *p;
 	struct content **left; /* by chunk and microbatch: what FORWARD, and I, left, by id; NULL: it has not run */
+	uint32_t nleft;        /* so many of the prover's are taken */
 	int64_t seen[NSECTION]; /* places */
 	int64_t *had[NSECTION]; /* by chunk: microbatches */
 };
@@ -160,6 +161,21 @@ static void leave_contents(struct prover *p, struct content *left, enum phase ph
 	for (const struct op *op = p->m->top.first; op; op = op->next)
 		for (uint32_t k = 0; k < op->nout && op->phase == phase; k++)
 			left[op->out[k]->id] = p->held[op->out[k]->id].is;
+}
+
+/* Room for what a microbatch leaves in a chunk; nothing of BACKWARD is there yet. */
+static struct content *room_to_leave(struct walk *w)
+{
+	struct prover *p = w->p;
+
+	if (w->nleft == p->left.n)
+		PUSH(p->d->mem, &p->left, NEWN(p->d->mem, struct content, p->m->next_id + 1));
+	struct content *left = p->left.at[w->nleft++];
+
+	for (const struct op *op = p->m->top.first; op; op = op->next)
+		for (uint32_t k = 0; k < op->nout && op->phase == BACKWARD; k++)
+			left[op->out[k]->id] = (struct content){ 0, 0 };
+	return left;
 }
 
 /* An evaluation sends what it does not make as well: nobody reads that. Marks are those of find_shown. */
@@ -246,7 +262,7 @@ static bool walk_action(struct walk *w, uint32_t no)
 	if (after >= 0 && after < pipe_chunks(p->m) && !send(p, &msg[a->chunk]))
 		return false;
 	if (phase == FORWARD)
-		*left = NEWN(p->d->mem, struct content, p->m->next_id + 1);
+		*left = room_to_leave(w);
 	leave_contents(p, *left, phase);
 	return true;
 }
@@ -342,6 +358,7 @@ static bool walk_stage(struct prover *p, int stage)
 bool prove_steps(struct prover *p)
 {
 	p->shown = find_shown(p);
+	find_buffers(p);
 	for (int s = 0; s < (p->l ? p->l->stages : 1); s++)
 		if (!walk_stage(p, s))
 			return false;

@@ -206,7 +206,7 @@ static int buffer_no(const struct prover *p, const char *name)
 	return -1;
 }
 
-struct bytes buffer_range(const struct prover *p, uint32_t buf)
+static struct spot buffer_spot(const struct prover *p, uint32_t buf)
 {
 	const struct buffer *b = p->m->bufs.at[buf];
 	struct value v = { .dt = b->dt, .nd = b->nd, .sh = b->store };
@@ -214,9 +214,25 @@ struct bytes buffer_range(const struct prover *p, uint32_t buf)
 
 	memcpy(v.d, b->d, sizeof v.d);
 	s.bytes = local_bytes(p->m, &v);
-	if (p->r->at.at[s.region].dim != NODIM)
-		s.rows = s.bytes / cap_of(p->m, v.d[0], &v.sh.on[0]);
-	return range_of(p, &s);
+	if (p->r->at.at[s.region].dim != NODIM) {
+		int64_t cap = cap_of(p->m, v.d[0], &v.sh.on[0]);
+
+		s.rows = cap ? s.bytes / cap : 0;
+	}
+	return s;
+}
+
+void find_buffers(struct prover *p)
+{
+	p->buf_spot = NEWN(p->d->mem, struct spot, p->m->bufs.n + 1);
+	for (uint32_t i = 0; i < p->m->bufs.n; i++)
+		if (p->m->bufs.at[i]->role != B_INPUT)
+			p->buf_spot[i] = buffer_spot(p, i);
+}
+
+struct bytes buffer_range(const struct prover *p, uint32_t buf)
+{
+	return range_of(p, &p->buf_spot[buf]);
 }
 
 static bool walk_read(struct prover *p, const struct op *op)
