@@ -4,7 +4,11 @@
  * the model still compiles. What arrows shard keeps its remainder modulo the axes (the batch: and the
  * microbatches), so that what divides divides, and what is padded is padded as before. Where far too much is left, as
  * with an axis of 97, a dim keeps only how it lies on its own axes: it divides, it is padded, or it is shorter than they;
- * and what did not compile is tried again with the others smaller. */
+ * and what did not compile is tried again with the others smaller.
+ *
+ * Nearly all that a size can break is found before anything is sharded, in a small part of the time of a compile: each step
+ * is tried that far. What is left to evaluate, which only a whole compile tells, falls from step to step, so it is asked
+ * after one, two, four more, and where that is too many, by halving. */
 #include <stdio.h>
 
 #include "frontend/ast.h"
@@ -28,6 +32,8 @@ struct shrink {
 	bool shrunk;
 	bool hard;        /* remainders may change, and a dim that did not become smaller is tried again */
 	bool again;       /* one became smaller since */
+	const char *last; /* settings that were compiled last, as a whole, and what was left then */
+	double left;
 	struct layout how;
 	struct free_dim dim[MAX_FREE];
 	int n;
@@ -156,23 +162,31 @@ static double work_of(const struct module *m, const struct block *b, bool placed
 	return sum;
 }
 
-/* < 0: it does not compile. */
-static double work(struct session *s, struct layout how, bool placed, struct module **made)
+/* Quietly; NULL: it does not compile that far. */
+static struct module *try_compile(struct arena *mem, struct session *s, struct layout how, const char *stop_after)
 {
-	struct diag quiet;
+	struct sources *src = NEW(mem, struct sources);
 	const char *sets[] = { how.set };
+	struct diag quiet;
 
-	diag_init(&quiet, s->mem, &s->src, NULL);
-	struct module *m = front_compile(s->mem, &s->src, &quiet, s->opt->file,
+	diag_init(&quiet, mem, src, NULL);
+	struct module *m = front_compile(mem, src, &quiet, s->opt->file,
 					 &(struct front_options){ how.plan, how.mesh, sets, how.set ? 1 : 0, how.add });
 
 	if (m && how.set != s->opt->set)
 		halve_chunks(m);
-	if (!m || !run_passes(m, &quiet, &(struct pass_options){ .stop_after = placed ? "memory" : "simplify" }))
-		return -1;
-	if (made)
-		*made = m;
-	return work_of(m, &m->top, placed);
+	return m && run_passes(m, &quiet, &(struct pass_options){ .stop_after = stop_after }) ? m : NULL;
+}
+
+/* Of all ranks; < 0: it does not compile. */
+static double work(struct session *s, struct layout how)
+{
+	struct arena *mem = arena_new();
+	struct module *m = try_compile(mem, s, how, "memory");
+	double sum = m ? work_of(m, &m->top, true) : -1;
+
+	arena_free(mem);
+	return sum;
 }
 
 /* Does x lie on the axes as the dim does? */
@@ -199,30 +213,6 @@ static int64_t smaller(const struct free_dim *d, int64_t from, bool hard)
 	return 0;
 }
 
-/* About half. Hard: or what compiles a little below, as rows of patches come in sixteens. */
-static bool shrink_dim(struct shrink *k, struct free_dim *d, double *cost)
-{
-	int64_t was = d->size, x = (was + 1) / 2;
-
-	for (int tries = k->hard ? TRIES : 1; tries > 0; tries--, x--) {
-		int64_t next = smaller(d, x, k->hard);
-
-		if (!next || (next > x && tries < TRIES && k->hard))
-			break;
-		d->size = x = next;
-		k->how.set = settings(k);
-		double now = work(k->s, k->how, true, NULL);
-
-		if (now >= 0) {
-			*cost = now;
-			return true;
-		}
-	}
-	d->size = was;
-	k->how.set = settings(k);
-	return false;
-}
-
 /* The largest that was not tried in vain, -1: none. */
 static int next_dim(const struct shrink *k)
 {
@@ -234,16 +224,153 @@ static int next_dim(const struct shrink *k)
 	return at;
 }
 
-static void shrink(struct shrink *k, double enough, double *cost)
+/* -- the way down -- */
+
+struct step {
+	struct free_dim *dim;
+	int64_t from, to; /* to 0: it can't be made smaller */
+	int tries;        /* left */
+};
+
+struct way {
+	struct step *at;
+	uint32_t n, cap;
+	uint32_t taken; /* the dims are as after so many */
+};
+
+static void take_steps(struct shrink *k, struct way *way, uint32_t n)
 {
+	for (; way->taken < n; way->taken++) {
+		const struct step *x = &way->at[way->taken];
+
+		x->dim->size = x->to ? x->to : x->from;
+		x->dim->done = !x->to;
+	}
+	for (; way->taken > n; way->taken--) {
+		const struct step *x = &way->at[way->taken - 1];
+
+		x->dim->size = x->from;
+		x->dim->done = false;
+	}
+	k->how.set = settings(k);
+}
+
+static bool may_compile(struct shrink *k)
+{
+	struct arena *mem = arena_new();
+	bool may = try_compile(mem, k->s, k->how, "place") != NULL;
+
+	arena_free(mem);
+	return may;
+}
+
+/* What is left to do, of all ranks. */
+static double work_now(struct shrink *k)
+{
+	if (!k->last || !streq(k->last, k->how.set)) {
+		k->left = work(k->s, k->how);
+		k->last = k->how.set;
+	}
+	return k->left;
+}
+
+/* To the next size, of those that `ok` takes: about half. Hard: or what lies a little below, as rows of patches come in
+ * sixteens. */
+static void find_size(struct shrink *k, struct step *x, bool (*ok)(struct shrink *))
+{
+	int64_t from = x->to ? x->to - 1 : (x->from + 1) / 2;
+	bool first = !x->to;
+
+	x->to = 0;
+	for (; x->tries > 0 && !x->to; from--, first = false) {
+		int64_t next = smaller(x->dim, from, k->hard);
+
+		x->tries--;
+		if (!next || (next > from && !first))
+			break;
+		x->dim->size = from = next;
+		k->how.set = settings(k);
+		x->to = ok(k) ? next : 0;
+	}
+	x->dim->size = x->from;
+}
+
+/* So many steps, or to where no dim can be made smaller. */
+static struct way find_way(struct shrink *k, uint32_t most)
+{
+	struct way way = { 0 };
 	int at;
 
-	while (*cost > enough && (at = next_dim(k)) >= 0) {
-		if (shrink_dim(k, &k->dim[at], cost))
-			k->shrunk = k->again = true;
-		else
-			k->dim[at].done = true;
+	while (way.n < most && (at = next_dim(k)) >= 0) {
+		struct step x = { &k->dim[at], k->dim[at].size, 0, k->hard ? TRIES : 1 };
+
+		find_size(k, &x, may_compile);
+		PUSH(k->s->mem, &way, x);
+		take_steps(k, &way, way.n);
 	}
+	take_steps(k, &way, 0);
+	return way;
+}
+
+/* To the first step after which it is small enough, or else as far as it compiles. NULL, or the step that does not. */
+static struct step *go_down(struct shrink *k, struct way *way, double enough, double *cost)
+{
+	uint32_t low = 0, high = way->n + 1; /* too large after low steps; after high ones not, or it does not compile */
+	double then = -1;                    /* what is left after high steps */
+
+	for (uint32_t n = way->n; high - low > 1; n = low + (high - low) / 2) {
+		take_steps(k, way, n);
+		double now = work_now(k);
+
+		if (now > enough)
+			low = n, *cost = now;
+		else
+			high = n, then = now;
+	}
+	if (then >= 0)
+		low = high, *cost = then;
+	take_steps(k, way, low);
+	return low < way->n && then < 0 ? &way->at[low] : NULL;
+}
+
+static bool compiles(struct shrink *k)
+{
+	return work_now(k) >= 0;
+}
+
+/* In place of a step that, as a whole, does not compile. */
+static void step_aside(struct shrink *k, struct step *x, double *cost)
+{
+	find_size(k, x, compiles);
+	if (x->to)
+		*cost = k->left;
+	take_steps(k, &(struct way){ x, 1, 1, 0 }, 1);
+}
+
+static int64_t sum_of_sizes(const struct shrink *k)
+{
+	int64_t sum = 0;
+
+	for (int i = 0; i < k->n; i++)
+		sum += k->dim[i].size;
+	return sum;
+}
+
+static void shrink(struct shrink *k, double enough, double *cost)
+{
+	int64_t before = sum_of_sizes(k);
+	uint32_t most = 1;
+
+	while (*cost > enough && next_dim(k) >= 0) {
+		struct way way = find_way(k, most);
+		struct step *bad = go_down(k, &way, enough, cost);
+
+		most = bad ? 1 : 2 * most;
+		if (bad)
+			step_aside(k, bad, cost);
+	}
+	if (sum_of_sizes(k) < before)
+		k->shrunk = k->again = true;
 }
 
 static void shrink_harder(struct shrink *k, double enough, double *cost)
@@ -266,7 +393,7 @@ static void try_fewer(struct shrink *k, const struct module *m)
 	if (!k->fewer)
 		return;
 	k->how.set = settings(k);
-	k->fewer = work(k->s, k->how, true, NULL) >= 0;
+	k->fewer = work_now(k) >= 0;
 	k->how.set = k->fewer ? k->how.set : k->set;
 }
 
@@ -298,12 +425,12 @@ const char *shrink_model(struct session *s, double budget)
 {
 	const struct options *o = s->opt;
 	struct shrink k = { .s = s, .set = o->set, .how = { o->plan, o->mesh, o->set, o->schedule, o->add } };
-	struct module *m = NULL;
-	double one = 3 * work(s, k.how, false, &m); /* rank, with backward */
+	struct module *m = try_compile(s->mem, s, k.how, "simplify");
+	double one = m ? 3 * work_of(m, &m->top, false) : -1; /* rank, with backward */
 
 	if (one < 0 || one * (double)module_ranks(m) <= budget)
 		return o->set; /* errors will be reported by whoever compiles it */
-	double cost = work(s, k.how, true, NULL);
+	double cost = work(s, k.how);
 
 	if (cost < 0 || cost <= (one > budget ? 1 : FAR) * budget)
 		return o->set;

@@ -59,6 +59,9 @@ expect "check of what does not compile" 1 "$PTC" check examples/gpt-mini.pdsl --
 says "too many ranks to check" 1 "ptc verify proves a plan of any size" timeout 20 "$PTC" check $mini --mesh dp=4096
 # A long axis: dims keep how they lie on it, not their remainder. The note comes before what is said of the smaller model.
 says "an axis of 97" 0 "checked with batch=4,seq=4,vocab=4," "$PTC" check examples/gpt-mini.pdsl --mesh dp=97 --evaluator
+# Half of 12 is no multiple of the heads, though a third is: a step that does not compile ends the way of its dim.
+says "a size that heads do not divide" 0 "checked with microbatches=4,batch=16,seq=4,vocab=5,embed=12,heads=4,layers=4" \
+	"$PTC" check examples/gpt2.pdsl --evaluator
 says "padded over an axis of 97" 0 "checked with h1=512,batch=159,pixels=4," "$PTC" check examples/mlp.pdsl --mesh dp=97 --set h1=512 --evaluator
 "$PTC" check examples/gpt-mini.pdsl --mesh dp=97 --evaluator >"$TMP/both" 2>&1
 if sed -n 1p "$TMP/both" | grep -q 'too big' && grep -q 'warning: ' "$TMP/both"; then ok "what it is checked with comes first"; else
