@@ -1,7 +1,7 @@
 /* codegen/kernel_c.c - a planned kernel as one C function.
  *
- * build() turns roots into a tree of loops, greedily: the first root that waits for nothing opens
- * a loop over its next dim, and every later root that can goes in with it. What a root needs is
+ * build() turns roots into a tree of loops, greedily: a root that waits for nothing opens a loop
+ * over its next dim, and every later root that can goes in with it. What a root needs is
  * evaluated by gen() (value.c) as statements in the outermost open loop that has all its dims. */
 #include <inttypes.h>
 
@@ -417,23 +417,39 @@ static void build_loop(struct gen *g, const bool *mine, int first, int d)
 	}
 }
 
+/* The root that is next, -1: none is ready. Of those that are, one that needs no more loops, else the first of those whose
+ * next loop is the innermost: what is made for several rows stands before their loop, and all that run over it can share
+ * it. Where results may lie on operands this is not a matter of speed: a second loop would read what the first has
+ * written (prove_place.c has the rule). */
+static int next_root(const struct gen *g, const bool *mine, int *loop)
+{
+	int best = -1;
+
+	*loop = -1;
+	for (int i = 0; i < g->nroot; i++) {
+		if (!mine[i] || g->root[i].done || !ready(g, &g->root[i], NULL, -1))
+			continue;
+		int d = low_bit(g->root[i].it & ~g->path[g->depth]->open);
+
+		if (best < 0 || (*loop >= 0 && (d < 0 || d > *loop))) {
+			best = i;
+			*loop = d;
+		}
+	}
+	return best;
+}
+
 static void build(struct gen *g, const bool *mine)
 {
-	for (;;) {
-		int i, d;
+	int i, d;
 
-		for (i = 0; i < g->nroot; i++)
-			if (mine[i] && !g->root[i].done && ready(g, &g->root[i], NULL, -1))
-				break;
-		if (i == g->nroot)
-			break;
-		d = low_bit(g->root[i].it & ~g->path[g->depth]->open);
+	while ((i = next_root(g, mine, &d)) >= 0) {
 		if (d < 0)
 			emit_root(g, &g->root[i]);
 		else
 			build_loop(g, mine, i, d);
 	}
-	for (int i = 0; i < g->nroot; i++)
+	for (i = 0; i < g->nroot; i++)
 		if (mine[i] && !g->root[i].done)
 			give_up(g, "a result waits for ever");
 }

@@ -19,6 +19,8 @@ while read -r model options; do
 	# shellcheck disable=SC2086
 	check "$model" $options
 done <<TABLE
+# a norm over what is split
+norm
 # data parallel
 gpt   --mesh dp=2
 gpt   --mesh dp=3 --set batch=6

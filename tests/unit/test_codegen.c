@@ -402,6 +402,31 @@ static void test_adamw(void **state)
 	      "write %31 {buf=\"p\"}\nwrite %10 {buf=\"m\"}\nwrite %15 {buf=\"v\"}\n", 3);
 }
 
+/* What is made of an operand in two results, the second by way of a value of fewer dims: the first is not stored before the
+ * second has read the operand on which it may lie. */
+static void test_made_between(void **state)
+{
+	(void)state;
+	static const char *const between[] = { "a", "b", "c", "a, b", "b, c", "a, c" };
+	static const char *const other[] = { "a, b, c", "a, c, b", "b, a, c", "b, c, a", "c, a, b", "c, b, a" };
+
+	for (size_t k = 0; k < LEN(between); k++)
+		for (size_t i = 0; i < LEN(other); i++) {
+			struct text t = { .mem = arena_new() };
+
+			text_put(&t, "dim a=3\ndim b=4\ndim c=19\nbuffer @\"x\" param f32[a, b, c] init=normal(1)\n"
+				 "buffer @\"y\" param f32[%s] init=normal(1)\nbuffer @\"z\" param f32[%s] init=normal(1)\n"
+				 "buffer @\"u\" opt f32[a, b, c] init=zeros\nbuffer @\"v\" opt f32[a, b, c] init=zeros\n", other[i], between[k]);
+			text_put(&t, "forward:\n%%0 = read {buf=\"x\"} : f32[a, b, c]\n%%1 = read {buf=\"y\"} : f32[%s]\n"
+				 "%%2 = read {buf=\"z\"} : f32[%s]\n%%3 = tanh %%2 : f32[%s]\n", other[i], between[k], between[k]);
+			text_put(&t, "%%4 = mul %%0, %%2 : f32[a, b, c]\n%%5 = mul %%3, %%3 : f32[%s]\n%%6 = add %%5, %%2 : f32[%s]\n"
+				 "%%7 = mul %%0, %%6 : f32[a, b, c]\n%%8 = add %%7, %%1 : f32[a, b, c]\nwrite %%4 {buf=\"u\"}\nwrite %%8 {buf=\"v\"}\n",
+				 between[k], between[k]);
+			check(t.s, 1);
+			arena_free(t.mem);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -418,6 +443,7 @@ int main(void)
 		cmocka_unit_test(test_random),
 		cmocka_unit_test(test_bf16),
 		cmocka_unit_test(test_adamw),
+		cmocka_unit_test(test_made_between),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

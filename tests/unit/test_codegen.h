@@ -19,6 +19,7 @@
 #include "ir/eval.h"
 #include "ir/text.h"
 #include "passes/passes.h"
+#include "passes/prove.h"
 
 #ifdef WITH_CUDA
 #include "tests/cuda/gpu.h"
@@ -250,39 +251,50 @@ static bool same_bits(struct world *w, const struct value *v, const void *a, con
 	return true;
 }
 
-static bool layouts_equal(const struct value *a, const struct value *b)
-{
-	return a->nd == b->nd && a->dt == b->dt && !memcmp(a->d, b->d, a->nd * sizeof *a->d) &&
-	       sharding_equal(&a->sh, &b->sh, a->nd);
-}
-
-/* A kernel of maps over the dims of its results may make one where an operand lies. */
-static void run_in_place(struct world *w, const struct kernel_sig *s, ptc_kernel *fn, void **in, void **whole,
-			 const int64_t *from, const int64_t *valid, const struct ptc_env *env)
+/* Again with the results at[] says on the operands that it names: the same bits. */
+static void run_on(struct world *w, const struct kernel_sig *s, ptc_kernel *fn, const int *at, void **in, void **whole,
+		   const int64_t *from, const int64_t *valid, const struct ptc_env *env)
 {
 	const struct op *op = s->op;
 	void *out[64], *operand[64];
 
-	for (const struct op *o = op->body->first; o; o = o->next)
-		if (opinfo[o->code].class != C_MAP && opinfo[o->code].class != C_LEAF)
-			return;
-	for (uint32_t k = 1; k < op->nout; k++)
-		if (op->out[k]->nd != op->out[0]->nd || memcmp(op->out[k]->d, op->out[0]->d, op->out[0]->nd * sizeof(dimid)))
-			return;
-	for (uint32_t i = 0; i < op->nin; i++)
-		for (uint32_t k = 0; k < op->nout; k++) {
-			if (!layouts_equal(op->in[i], op->out[k]))
+	memcpy(operand, in, op->nin * sizeof *in);
+	for (uint32_t k = 0; k < op->nout; k++) {
+		out[k] = local_new(w, op->out[k]);
+		if (at[k] < 0)
+			continue;
+		operand[at[k]] = out[k];
+		memcpy(out[k], in[at[k]], (size_t)local_bytes(w->m, op->out[k]));
+	}
+	fn(operand, out, from, valid, env);
+	for (uint32_t k = 0; k < op->nout; k++)
+		if (!same_bits(w, op->out[k], out[k], whole[k]))
+			fail_msg("%s: other bits in place", s->name);
+}
+
+/* Results may lie on operands, as far as the proof lets them: each by itself, and as many as can at once. */
+static void run_in_place(struct world *w, const struct kernel_sig *s, ptc_kernel *fn, void **in, void **whole,
+			 const int64_t *from, const int64_t *valid, const struct ptc_env *env)
+{
+	const struct op *op = s->op;
+	int at[64], all[64];
+	bool taken[64] = { false };
+
+	for (uint32_t k = 0; k < op->nout; k++)
+		at[k] = all[k] = -1;
+	for (uint32_t k = 0; k < op->nout; k++)
+		for (uint32_t i = 0; i < op->nin; i++) {
+			if (!may_lie_on(op, k, i))
 				continue;
-			for (uint32_t j = 0; j < op->nout; j++)
-				out[j] = local_new(w, op->out[j]);
-			memcpy(operand, in, op->nin * sizeof *in);
-			operand[i] = out[k];
-			memcpy(out[k], in[i], (size_t)local_bytes(w->m, op->in[i]));
-			fn(operand, out, from, valid, env);
-			for (uint32_t j = 0; j < op->nout; j++)
-				if (!same_bits(w, op->out[j], out[j], whole[j]))
-					fail_msg("%s: other bits in place", s->name);
+			at[k] = (int)i;
+			run_on(w, s, fn, at, in, whole, from, valid, env);
+			at[k] = -1;
+			if (all[k] < 0 && !taken[i]) {
+				all[k] = (int)i;
+				taken[i] = true;
+			}
 		}
+	run_on(w, s, fn, all, in, whole, from, valid, env);
 }
 
 /* The same in parts: the same bits. */

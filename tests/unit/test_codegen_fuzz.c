@@ -47,7 +47,8 @@ static void shuffle(struct rnd *r, char *s)
 	}
 }
 
-static void read_inputs(struct fuzz *f)
+/* whole: the first has all dims. */
+static void read_inputs(struct fuzz *f, bool whole)
 {
 	static const char *const dims[] = { "abcd", "abc", "cd" };
 
@@ -56,7 +57,8 @@ static void read_inputs(struct fuzz *f)
 
 		strcpy(v->dims, dims[f->n]);
 		shuffle(&f->r, v->dims);
-		v->dims[1 + below(&f->r, (int)strlen(v->dims))] = 0;
+		if (f->n || !whole)
+			v->dims[1 + below(&f->r, (int)strlen(v->dims))] = 0;
 		text_put(&f->s.buffers, "buffer @\"x%d\" param %s init=normal(1)\n", f->n, dims_text(f, v->dims));
 		v->id = say(&f->s, false, dims_text(f, v->dims), "read {buf=\"x%d\"}", f->n);
 	}
@@ -139,8 +141,20 @@ static void random_sum(struct fuzz *f, const struct made *b, struct made *c, boo
 		c->id = say(&f->s, keep, type, "all_reduce %%%d {axes=(%s)%s}", c->id, owed, max ? ", max=1" : "");
 }
 
-/* Tensors of dims a b c d in any order, on one rank or six. */
-static void random_kernel(uint64_t seed)
+/* Has all that is kept the dims of the first, then results of maps may lie on operands. */
+static void widen(struct fuzz *f, struct made *c)
+{
+	const struct made *first = &f->v[0];
+
+	for (const char *d = c->dims; *d; d++)
+		if (!strchr(first->dims, *d))
+			return;
+	c->id = say(&f->s, true, dims_text(f, first->dims), "add %%%d, %%%d", first->id, c->id);
+	strcpy(c->dims, first->dims);
+}
+
+/* Tensors of dims a b c d in any order, on one rank or six. maps: nothing else. */
+static void random_kernel(uint64_t seed, bool maps)
 {
 	struct fuzz f = { .r = { seed * 77 + 5 }, .mem = arena_new() };
 	bool split = below(&f.r, 2);
@@ -151,7 +165,7 @@ static void random_kernel(uint64_t seed)
 	const char *dims = SAY(f.mem, "%sdim a=%d\ndim b=%d\ndim c=%d\ndim d=%d\n", split ? "mesh p=2\nmesh q=3\n" : "",
 			       1 + below(&f.r, 6), 1 + below(&f.r, 4), 1 + below(&f.r, 40), 1 + below(&f.r, 5));
 	f.s = script_new(f.mem, dims, "", 0);
-	read_inputs(&f);
+	read_inputs(&f, maps);
 	for (int ops = 4 + below(&f.r, 14); ops > 0; ops--, f.n++) {
 		const struct made *a = &f.v[below(&f.r, f.n)], *b = &f.v[f.n - 1 - below(&f.r, f.n < 4 ? f.n : 4)];
 		struct made *c = &f.v[f.n];
@@ -159,14 +173,16 @@ static void random_kernel(uint64_t seed)
 		int what = below(&f.r, 10);
 
 		strcpy(c->dims, b->dims);
-		if (what < 6 || !*b->dims)
-			random_map(&f, a, b, c, keep);
+		if (maps || what < 6 || !*b->dims)
+			random_map(&f, a, b, c, keep && !maps);
 		else if (what < 8 && strchr(b->dims, 'd'))
 			random_view(&f, b, c, keep);
 		else if (what < 8)
 			random_numbers(&f, b, c, keep);
 		else
 			random_sum(&f, b, c, keep);
+		if (maps && keep)
+			widen(&f, c);
 	}
 	check_script("micro=1", &f.s, -1, 1e-4);
 	arena_free(f.mem);
@@ -181,7 +197,8 @@ static void test_fuzz(void **state)
 	for (uint64_t i = first; i < first + (uint64_t)(n ? atoll(n) : 20); i++) {
 		if (n)
 			fprintf(stderr, "seed %d\n", (int)i);
-		random_kernel(i);
+		random_kernel(i, false);
+		random_kernel(i, true);
 	}
 }
 
