@@ -74,7 +74,7 @@ int64_t param_count(const struct module *m);
 const char *about_plan(struct session *s, const struct module *m);
 /* The order of the CSV at path becomes that of m's pipeline, before any pass has run. */
 bool take_schedule(struct session *s, struct module *m, const char *path);
-bool show_schedule(struct session *s, const struct module *m);
+int show_schedule(struct session *s, const struct module *m);
 /* The table of collectives for people. */
 void print_comm(struct session *s, const struct module *m, FILE *out);
 

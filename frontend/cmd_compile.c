@@ -24,7 +24,7 @@ int cmd_compile(struct session *s)
 	if (!prove_made(m, &proof, &s->diag))
 		return WRONG;
 	if (o->out && !plan_save(m, o->out, &s->diag))
-		return WRONG;
+		return MACHINE;
 	fprintf(stderr, "%s: %lld rank%s (%s), %lld params, %.1f MB a rank, compiled in %.3f s, proved in %.3f s\n",
 		o->file, (long long)module_ranks(m), module_ranks(m) == 1 ? "" : "s", mesh_text(s->mem, m),
 		(long long)param_count(m), (double)(m->arena + m->workspace) / 1e6, seconds, proof.seconds);

@@ -182,7 +182,7 @@ static int explain_text(struct session *s, const struct facts *f)
 	print_held(s, f);
 	putchar('\n');
 	print_comm(s, m, stdout);
-	return fflush(stdout) ? MACHINE : DONE;
+	return DONE;
 }
 
 static int print_json(json_t *all)
@@ -194,7 +194,7 @@ static int print_json(json_t *all)
 	puts(text);
 	free(text);
 	json_decref(all);
-	return fflush(stdout) ? MACHINE : DONE;
+	return DONE;
 }
 
 static bool write_trace(struct session *s, const struct facts *f)
@@ -218,7 +218,7 @@ static int explain_one(struct session *s, const struct facts *f)
 		return explain_text(s, f);
 	if (!s->opt->json) {
 		print_fit(s, f, &fit);
-		return fflush(stdout) ? MACHINE : DONE;
+		return DONE;
 	}
 	json_t *all = explain_json(s, f);
 
@@ -233,7 +233,7 @@ static int explain_sides(struct session *s, const struct facts *all, int n)
 
 	if (!list) {
 		print_sides(s, all, n);
-		return fflush(stdout) ? MACHINE : DONE;
+		return DONE;
 	}
 	for (int i = 0; i < n; i++) {
 		json_t *one = explain_json(s, &all[i]);

@@ -100,5 +100,5 @@ int cmd_fmt(struct session *s)
 		if (format_file(s, s->opt->files[i]) != 0)
 			status = WRONG;
 	}
-	return fflush(stdout) ? MACHINE : status;
+	return status;
 }

@@ -58,13 +58,15 @@ bool take_schedule(struct session *s, struct module *m, const char *path)
 	return true;
 }
 
-bool show_schedule(struct session *s, const struct module *m)
+int show_schedule(struct session *s, const struct module *m)
 {
 	struct text t = { .mem = s->mem };
 	struct schedule x = pipe_schedule(m);
 
-	if (pipe_axis(m) < 0)
-		return diag_error(&s->diag, (struct span){ 0 }, "%s: no pipeline, so no schedule", s->opt->file);
+	if (pipe_axis(m) < 0) {
+		diag_error(&s->diag, (struct span){ 0 }, "%s: no pipeline, so no schedule", s->opt->file);
+		return WRONG;
+	}
 	schedule_write_csv(&t, &x, schedule_expand(s->mem, &x));
-	return write_file(s, s->opt->out, t.s, t.n);
+	return write_file(s, s->opt->out, t.s, t.n) ? DONE : MACHINE;
 }

@@ -32,7 +32,7 @@ int cmd_show(struct session *s)
 	if (!m)
 		return WRONG;
 	if (o->csv)
-		return show_schedule(s, m) ? DONE : WRONG;
+		return show_schedule(s, m);
 	char *text = module_print(m, s->mem, &len);
 	return write_file(s, o->out, text, len) ? DONE : MACHINE;
 }

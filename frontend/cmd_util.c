@@ -84,9 +84,7 @@ bool write_file(struct session *s, const char *path, const char *text, size_t le
 		outfile_put(&o, text, len);
 		return outfile_close(&o, true, &s->diag);
 	}
-	if (fwrite(text, 1, len, stdout) == len && fflush(stdout) == 0)
-		return true;
-	return diag_error(&s->diag, (struct span){ 0 }, "stdout: %s", strerror(errno));
+	return fwrite(text, 1, len, stdout) == len; /* main says it if not */
 }
 
 const char *mesh_text(struct arena *mem, const struct module *m)

@@ -254,6 +254,17 @@ static void take_threads(const struct options *o)
 		die("the environment can't be set: %s", strerror(errno));
 }
 
+/* Whatever was printed must have arrived. */
+static int printed(int status)
+{
+	int why = fflush(stdout) ? errno : 0;
+
+	if (!why && !ferror(stdout))
+		return status;
+	fprintf(stderr, "ptc: error: stdout: %s\n", why ? strerror(why) : "not all of it could be written");
+	return MACHINE;
+}
+
 int main(int argc, char **argv)
 {
 	const struct command *c = &commands[0];
@@ -261,11 +272,11 @@ int main(int argc, char **argv)
 
 	if (argc < 2 || streq(argv[1], "--help") || streq(argv[1], "-h") || streq(argv[1], "help")) {
 		usage(argc < 2 ? stderr : stdout);
-		return argc < 2 ? USAGE : DONE;
+		return argc < 2 ? USAGE : printed(DONE);
 	}
 	if (streq(argv[1], "-V") || streq(argv[1], "version")) {
 		version();
-		return DONE;
+		return printed(DONE);
 	}
 	for (size_t i = 0; i < LEN(commands); i++) {
 		if (streq(argv[1], commands[i].name)) {
@@ -302,5 +313,5 @@ int main(int argc, char **argv)
 		session_end(&s);
 	}
 	arena_free(mem);
-	return status;
+	return printed(status);
 }

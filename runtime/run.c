@@ -188,10 +188,6 @@ static int one_step(struct run *x, struct arena *mem, int64_t step)
 		print_json(x, mem, step, seconds);
 	else if (x->opt->log_every > 0 && (step % x->opt->log_every == 0 || step + 1 == x->opt->steps))
 		print_progress(x, mem, step, seconds);
-	if (fflush(stdout) != 0) {
-		diag_error(x->d, nowhere, "the standard output can't be written: %s", strerror(errno));
-		return MACHINE;
-	}
 	if (x->has_loss && !isfinite(x->loss)) {
 		diag_error(x->d, nowhere, "the loss is %g at step %lld", x->loss, (long long)step);
 		diag_note(x->d, nowhere, "a lower learning rate, a longer warm-up or a smaller clip may help");
@@ -219,6 +215,10 @@ static int loop(struct run *x, struct arena *mem, const sigset_t *set)
 			return status;
 		if (interrupted(set)) {
 			fprintf(stderr, "ptc: interrupted after step %lld\n", (long long)x->at.steps - 1);
+			break;
+		}
+		if (fflush(stdout) != 0) { /* main says why; what was trained is saved */
+			fprintf(stderr, "ptc: stopped after step %lld, as it can't be printed\n", (long long)x->at.steps - 1);
 			break;
 		}
 	}
@@ -283,19 +283,17 @@ static int run_all(struct run *x, struct arena *mem, const sigset_t *set)
 	if (status == DONE)
 		status = loop(x, mem, set);
 
+	/* what was trained first: it does not depend on whether there is room for a trace */
+	if (status == DONE && o->save && !params_save(x->rt, o->save, x->d))
+		status = MACHINE;
 	if (status == DONE && o->trace && !x->steps) {
 		diag_error(x->d, nowhere, "no step was run that --trace could show");
 		status = WRONG;
 	}
 	if (status == DONE && o->trace && !tracers_write(x->rt, o->trace, x->began, x->ended, x->d))
 		status = MACHINE;
-
-	if (status == DONE && o->save && !params_save(x->rt, o->save, x->d))
-		status = MACHINE;
 	if (status == DONE && o->json && x->rt->here <= 0)
 		print_summary(x, mem);
-	if (fflush(stdout) != 0 && status == DONE)
-		status = MACHINE;
 	return status;
 }
 

@@ -51,6 +51,33 @@ for order in gpipe 1f1b interleaved zb_h1 zb_v; do
 	says "--add pipeline $order" 0 "pipeline    $order, 2 stages" "$PTC" $pipe --set microbatches=4 --add "pipeline $order"
 done
 printf '0F0,0B0\n1F0,1B0\n' >"$TMP/one.csv"
+# What can't be written is a failure of the machine, and is said, whatever prints: little or much, at the end or before.
+"$PTC" $mini -o "$TMP/full.plan" 2>/dev/null
+for args in "--help" "--version" "run --help" "check $mini --mesh dp=2" "verify $TMP/full.plan" "verify $TMP/full.plan --json" "fmt $mini" \
+	"show $mini" "show tests/explain/gpt.pdsl --csv" "explain $mini" "explain $mini --json" "explain $mini --fit" \
+	"explain $mini --plan ,zero" "explain $mini --plan ,zero --json" "opt $TMP/full.pir" "import tests/import/gpt2.json" \
+	"run $gpt --set vocab=256 --steps 2 --data tests/data/text.txt" "run $gpt --set vocab=256 --steps 2 --data tests/data/text.txt --json"; do
+	case $args in opt*) "$PTC" show $mini -o "$TMP/full.pir" 2>/dev/null ;; esac
+	# shellcheck disable=SC2086
+	"$PTC" $args >/dev/full 2>"$TMP/err"
+	status=$?
+	if [ $status = 3 ] && [ "$(grep -c 'ptc: error: stdout: ' "$TMP/err")" = 1 ]; then ok "ptc $args, to a full disk"; else
+		echo "status $status" >>"$TMP/err"
+		bad "ptc $args, to a full disk" "$TMP/err"
+	fi
+done
+train="$PTC run $gpt --set vocab=256 --steps 2 --data tests/data/text.txt --save $TMP/kept"
+for to in "--trace $TMP/trace /dev/full" "--trace /dev/full $TMP/log"; do
+	rm -f "$TMP/kept"
+	# shellcheck disable=SC2086
+	$train ${to% *} >"${to##* }" 2>"$TMP/err"
+	status=$?
+	if [ $status = 3 ] && [ -s "$TMP/kept" ]; then ok "what was trained is saved, ${to% *} >${to##* }"; else
+		echo "status $status" >>"$TMP/err"
+		bad "what was trained is saved, ${to% *} >${to##* }" "$TMP/err"
+	fi
+done
+says "a plan to a full disk" 3 "No space left" "$PTC" $mini -o /dev/full
 says "calibrate to nowhere" 3 "can't be written" timeout 5 "$PTC" calibrate -o /nowhere/here.pdsl
 says "an order of fewer microbatches" 1 "--set microbatches=1 gives" "$PTC" explain tests/explain/gpt.pdsl --mesh pp=2 --schedule "$TMP/one.csv"
 says "ranks that no plan file may have" 1 "1048576 is the most" "$PTC" $mini --mesh dp=1048576,tp=2 -o "$TMP/plan"
@@ -125,7 +152,7 @@ if [ "$(cat "$TMP/old")" = old ]; then ok "what was there stays"; else bad "what
 says "dump after a pass" 0 "%0 = " "$PTC" $mini --dump-after partition -o "$TMP/plan"
 says "what is written is proved" 0 " s, proved in " "$PTC" $mini -o "$TMP/plan"
 says "verify" 0 "compiled in" "$PTC" $gpt --mesh dp=2,tp=2 --plan all --verify -o "$TMP/plan"
-says "an unwritable plan" 1 "error" "$PTC" $mini -o /nowhere/plan
+says "an unwritable plan" 3 "error" "$PTC" $mini -o /nowhere/plan
 
 # verify
 if expect "compile for verify" 0 "$PTC" $gpt -o "$TMP/v.plan" --mesh dp=2,tp=2; then
