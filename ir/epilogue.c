@@ -220,7 +220,7 @@ bool epilogue_of(const struct op *einsum, const struct op *kernel, struct epilog
 
 /* -- two ops, one after the other -- */
 
-static bool only_reader(const struct value *v, const struct op *reader)
+bool is_only_reader(const struct value *v, const struct op *reader)
 {
 	for (const struct op *op = v->home->first; op; op = op->next)
 		for (uint32_t i = 0; op != reader && i < op->nin; i++)
@@ -239,5 +239,5 @@ const struct op *epilogue_pair(const struct op *kernel, struct epilogue *e)
 	if (!einsum || einsum->code != OP_EINSUM || einsum->phase != kernel->phase || einsum->at.where != kernel->at.where ||
 	    einsum->at.late != kernel->at.late || !epilogue_of(einsum, kernel, e))
 		return NULL;
-	return e->z < 0 || only_reader(einsum->out[0], kernel) ? einsum : NULL;
+	return e->z < 0 || is_only_reader(einsum->out[0], kernel) ? einsum : NULL;
 }

@@ -23,6 +23,7 @@ struct epilogue {
 bool epilogue_of(const struct op *einsum, const struct op *kernel, struct epilogue *e);
 /* The einsum that stands right before kernel and may be carried out with it: nobody else reads z. NULL: none. */
 const struct op *epilogue_pair(const struct op *kernel, struct epilogue *e);
+bool is_only_reader(const struct value *v, const struct op *reader); /* no other op of its block, nor what follows that */
 
 /* Does v have the dims that the einsum's result has of one operand alone, the last one among them, as a bias has? */
 bool epilogue_along(const struct op *einsum, const struct value *v);

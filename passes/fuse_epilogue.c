@@ -197,7 +197,8 @@ static bool writes_between(const struct op *from, const struct op *to)
 	return false;
 }
 
-/* The kernel goes to the product that reads what it sums, or the product to the kernel that reads it. */
+/* The kernel goes to the product that reads what it sums, or the product to the kernel that alone reads it: others may stand
+ * between. */
 static void pair_one(struct block *b, struct op *kernel)
 {
 	struct epilogue e, other;
@@ -208,7 +209,7 @@ static void pair_one(struct block *b, struct op *kernel)
 		if (op->code != OP_EINSUM || !one_place(op, kernel) || !epilogue_of(op, kernel, &e) ||
 		    (op->next && epilogue_pair(op->next, &other)))
 			continue;
-		if (e.z >= 0 && !writes_between(op, kernel))
+		if (e.z >= 0 && is_only_reader(op->out[0], kernel) && !writes_between(op, kernel))
 			op_move_before(op, kernel);
 		else if (e.z < 0 && op->next && may_follow(kernel, op))
 			op_move_before(kernel, op->next);

@@ -153,6 +153,7 @@ for how in selective full; do
 	same examples/mixtral.pdsl --mesh dp=2,ep=2 --set "$(sed -n 's/^# SET: //p' tests/models/mixtral.pdsl),precision=fp32,microbatches=1,recompute=$how"
 	same $D/pipe.pdsl --set recompute=$how
 	same $D/nested.pdsl --set recompute=$how
+	same $D/product.pdsl --set recompute=$how
 done
 for how in 'full, first = 1' 'selective, first = 2' 'full, first = 1, keep = ["x*", q]'; do
 	plan $D/pipe.pdsl '' "recompute $how"
