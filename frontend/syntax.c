@@ -1,5 +1,7 @@
 #include "frontend/syntax.h"
 
+#include <ctype.h>
+
 #include "frontend/tokens.h"
 #include "parse.h"
 
@@ -132,6 +134,18 @@ static void plain(struct parser *ps, struct span at, int n, const char *const *n
 		diag_error(ps->diag, at, "%s is not expected here", what);
 }
 
+/* name[], ended at by its ']'. */
+static bool has_no_dims(const struct parser *ps, int token)
+{
+	const char *p = ps->text + ps->offset - 1;
+
+	if (token != ']' || ps->before != '[')
+		return false;
+	while (*p != '[' && p > ps->text)
+		p--;
+	return p > ps->text && (isalnum((unsigned char)p[-1]) || p[-1] == '_');
+}
+
 /* minimize 2 * loss, minimize a + b: an expression where the name of one belongs. */
 static bool minimizes_expression(const struct parser *ps, int token)
 {
@@ -160,6 +174,8 @@ void syntax_error(struct parser *ps, struct span at, int n, const char *const *n
 		unknown_statement(ps);
 	else if (token == '[' && ps->before == '@')
 		diag_error(ps->diag, at, "write @[%s]", dims_in_brackets(ps));
+	else if (has_no_dims(ps, token))
+		diag_error(ps->diag, at, "what has no dims is written without brackets");
 	else if (sum)
 		diag_error(ps->diag, at, "minimize takes one name: compute total = a + b before it, then minimize total");
 	else
