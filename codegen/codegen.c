@@ -15,6 +15,8 @@ const char *const codegen_cflags =
 #endif
 	;
 
+_Static_assert(MAX_NEST == 8, "struct ptc_env is in prelude.inc, struct ptc_iter in cuda.inc, too");
+
 struct job {
 	struct arena *mem;
 	const struct module *m;

@@ -10,7 +10,7 @@
 struct ptc_env {
 	uint64_t seed;
 	uint32_t step, training;
-	uint32_t iter[8];      /* of the enclosing repeats, outermost first; combined index in iter_all */
+	uint32_t iter[MAX_NEST]; /* of the enclosing repeats, outermost first; combined index in iter_all */
 	uint32_t iter_all;
 	uint32_t part, parts;  /* this call does share `part` of `parts`; parts 0 or 1: all */
 };

@@ -1,6 +1,8 @@
 /* codegen/cuda_attn.c - the attention kernels that a plan needs, and their launches. */
 #include "codegen/cuda_impl.h"
 
+_Static_assert(MAX_DIMS == 10, "an attention has up to MAX_DIMS - 2 loops, for which cuda.h and cuda_attn.inc have room");
+
 /* Of a size of heads: keys of a tile and warps forward; for dq; rows of a tile, warps, and warps that share keys for dk, dv. */
 struct shape {
 	int d, b, warps, bq, warps_q, bk, warps_k, halves;

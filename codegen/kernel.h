@@ -7,8 +7,6 @@
 #define PTC_KERNEL_H
 #include "codegen/codegen.h"
 
-enum { MAX_KDIM = 32, MAX_ROOT = 256 };
-
 /* A dim of the kernel, or neighbours that lie together in every tensor, as one loop. */
 struct kdim {
 	int nparts;

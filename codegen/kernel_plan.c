@@ -2,7 +2,7 @@
  * one, the layout of its values, its roots and what each root waits for. */
 #include "codegen/kernel.h"
 
-enum { KEEP_COST = 8, STORE_COST = 3, RNG_ROW = 16384, MOST_VALUES = 4096 };
+enum { KEEP_COST = 8, STORE_COST = 3, RNG_ROW = 16384 };
 
 int kdim_of(const struct gen *g, dimid d)
 {
@@ -30,7 +30,7 @@ static bool number_values(struct gen *g)
 
 	for (const struct op *op = body->first; op; op = op->next)
 		n += op->nout;
-	if (n > MOST_VALUES)
+	if (n > MAX_VALUES)
 		return diag_error(g->d, g->op->span, "a kernel of %u values", n);
 	g->val = NEWN(g->mem, struct kval, n + 1);
 	for (uint32_t i = 0; i < body->args.n; i++)

@@ -347,11 +347,11 @@ const char *literal(struct gen *g, const struct op *op, bool wide)
 
 static const char *iter_expr(struct gen *g, const struct op *op)
 {
-	const struct op *around[8];
+	const struct op *around[MAX_NEST];
 	int n = 0;
 
 	for (const struct op *o = g->op->home->owner; o; o = o->home->owner)
-		if (o->code == OP_REPEAT && n < 8)
+		if (o->code == OP_REPEAT && n < MAX_NEST)
 			around[n++] = o;
 	for (int i = 0; i < n; i++)
 		if (around[i]->at.dim == op->at.dim)

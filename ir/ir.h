@@ -25,12 +25,9 @@
 
 #include "ir/base.h"
 #include "ir/diag.h"
+#include "ir/limits.h"
 #include "ir/schedule.h"
 #include "ir/software.h"
-
-enum { MOST_RANKS = 1 << 20 }; /* of a mesh */
-enum { MAX_DIMS = 10, MAX_ON = 14, MAX_AXES = 14, MAX_MESH = 6,
-       MAX_BUCKET = 256 /* operands of one collective */ }; /* all axes may split one dim */
 
 enum opcode {
 #define OP(code, text, least, most, results, class, linear, formula) OP_##code,

@@ -1,8 +1,6 @@
 /* ir/layout.c - where the regions of each stage lie, action by action. */
 #include "ir/laying.h"
 
-enum { MOST_ACTIONS = 1 << 20 };
-
 const char *layout_refused(struct arena *mem, const struct module *m, struct span *at)
 {
 	int last = 2 * (int)m->pipe.loops.n;

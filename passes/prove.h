@@ -10,15 +10,15 @@
 
 /* A depth from SLOT on: not the iteration but the parity of a count of them, of what is gathered {ahead}; and
  * the iterations of a pipelined loop that come before on this chunk, on this stage; or rows of those that are kept. */
-enum { PROVE_NEST = 8, SLOT = PROVE_NEST, IN_CHUNK = 2 * PROVE_NEST, IN_STAGE, IN_KEPT, NCOUNT };
+enum { SLOT = MAX_NEST, IN_CHUNK = 2 * MAX_NEST, IN_STAGE, IN_KEPT, NCOUNT };
 
 /* Where a value lies: base + iteration[depth] * stride, in a region (ir/region.h). rows: it is all rows of the
  * region that there are, each of so many bytes; 0: it is not. */
 struct spot {
 	int region;
 	int64_t base, bytes, rows;
-	int n, depth[PROVE_NEST + 2];
-	int64_t stride[PROVE_NEST + 2];
+	int n, depth[MAX_NEST + 2];
+	int64_t stride[MAX_NEST + 2];
 	bool adds; /* it is added to what lies there, but in the first microbatch */
 };
 
@@ -95,7 +95,7 @@ struct prover {
 	bool first;              /* sums over the microbatches begin here */
 	int64_t nth;             /* microbatches that this chunk has had */
 	struct bytes iter[NCOUNT];   /* rows that are walked at once, by depth */
-	int64_t turns[PROVE_NEST];   /* iterations walked, by depth */
+	int64_t turns[MAX_NEST];   /* iterations walked, by depth */
 	struct bytes next;           /* rows of the next iteration of the innermost loop; none: empty */
 	dimid kept;                  /* of the loop at the top: the part that has rows; NODIM: all have */
 	int64_t chunk_at, stage_at;  /* of the pipelined loop: iterations before the chunk's, on all stages, on this */

@@ -236,7 +236,7 @@ static bool place_row(struct prover *p, const struct value *v, const struct op *
 		return lost(p, v, "it is no row of the stack");
 	if (!place_at(p, v, whole))
 		return false;
-	if (s->n == PROVE_NEST)
+	if (s->n == MAX_NEST)
 		return lost(p, v, "repeats are nested too deep");
 	s->rows = 0;
 	s->depth[s->n] = row_depth(p, r, whole, s);
@@ -330,7 +330,7 @@ static bool place_in_turn(struct prover *p, const struct value *v)
 	struct spot *s = &p->held[v->id].spot;
 	int depth = prove_depth(v->home) - 1;
 
-	if (depth < 0 || depth >= PROVE_NEST || s->n == PROVE_NEST || s->bytes > INT64_MAX - 64)
+	if (depth < 0 || depth >= MAX_NEST || s->n == MAX_NEST || s->bytes > INT64_MAX - 64)
 		return lost(p, v, "it can't be gathered ahead");
 	s->depth[s->n] = SLOT + depth;
 	s->stride[s->n++] = (s->bytes + 63) / 64 * 64;
@@ -455,7 +455,7 @@ static void note_targets(struct prover *p, const struct block *block)
 
 static bool place_block(struct prover *p, const struct block *block)
 {
-	if (prove_depth(block) > PROVE_NEST)
+	if (prove_depth(block) > MAX_NEST)
 		return unsafe(p, block->owner, "repeats are nested too deep");
 	for (uint32_t i = 0; i < block->args.n; i++)
 		if (!place(p, block->args.at[i]))

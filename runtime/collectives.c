@@ -63,24 +63,23 @@ static void gather(struct rank *r, const struct op *op, uint32_t k, struct group
 	}
 }
 
-static void sources(struct group *g, uint32_t k, const void **src, int64_t off)
+static const void *const *sources(struct rank *r, struct group *g, uint32_t k, int64_t off)
 {
 	for (int c = 0; c < comm_size(g); c++)
-		src[c] = (const char *)comm_in(g, c, k) + off;
+		r->peers[c] = (const char *)comm_in(g, c, k) + off;
+	return r->peers;
 }
 
 static void scatter(struct rank *r, const struct op *op, uint32_t k, struct group *g, int me, char *out)
 {
 	const struct value *in = op->in[k], *o = op->out[k];
-	const void *src[MAX_GROUP];
 	dimid d = comm_dim(op, k);
 	int64_t n[MAX_DIMS], start = comm_part(r, op, o, d, me).start;
 
 	comm_extents(r, o, r->coord, n);
 	struct nest l = comm_loops(r->rt->m, o, in, n);
 
-	sources(g, k, src, start * l.ss[dim_pos(o, d)] * dtype_bytes(o->dt));
-	nest_join(&l, o->dt, out, comm_size(g), src, false);
+	nest_join(&l, o->dt, out, comm_size(g), sources(r, g, k, start * l.ss[dim_pos(o, d)] * dtype_bytes(o->dt)), false);
 }
 
 static void exchange(struct rank *r, const struct op *op, struct group *g, int me, char *out)
@@ -138,12 +137,10 @@ struct nest comm_reduce_loops(struct rank *r, const struct op *op, uint32_t k)
 /* This member's share of the elements is joined from all members. */
 static void join_share(struct rank *r, const struct op *op, uint32_t k, struct group *g, int me, char *out)
 {
-	const void *src[MAX_GROUP];
 	int64_t ds, ss, es = dtype_bytes(op->out[k]->dt);
 	struct nest all = comm_reduce_loops(r, op, k), l = share(&all, comm_size(g), me, &ds, &ss);
 
-	sources(g, k, src, ss * es);
-	nest_join(&l, op->out[k]->dt, out + ds * es, comm_size(g), src, HAS(op, max) && op->at.max);
+	nest_join(&l, op->out[k]->dt, out + ds * es, comm_size(g), sources(r, g, k, ss * es), HAS(op, max) && op->at.max);
 }
 
 static void fetch_shares(struct rank *r, const struct op *op, uint32_t k, struct group *g, int me, char *out)

@@ -155,6 +155,11 @@ static bool cpu_kernel(struct rank *r, const struct instr *i)
 
 static bool cpu_load(struct runtime *rt, struct diag *d)
 {
+	if (rt->nrank > MOST_THREADS) {
+		diag_error(d, nowhere, "a plan for %lld ranks: each is a thread here, and this process has at most %d", (long long)rt->nrank, MOST_THREADS);
+		diag_note(d, nowhere, "`ptc verify` proves it and `ptc explain` tells what it costs for any number; to run the model, give a smaller --mesh");
+		return false;
+	}
 	return kernels_load(rt->mem, rt->m, &rt->kernels, d);
 }
 

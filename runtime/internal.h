@@ -13,7 +13,7 @@
 #include "ir/trace.h"
 #include "runtime/runtime.h"
 
-enum { MAX_NEST = 8, SLOT = MAX_NEST, MAX_OPERANDS = 1024 };
+enum { SLOT = MAX_NEST };
 /* Of a repeat that is cut into stages: the iteration among those of the chunk at work, among the rows of the
  * stage. Of a repeat with a part that is kept: the row there. They follow a rank's other counters. */
 enum { IN_CHUNK = SLOT + MAX_NEST, IN_STAGE, IN_KEPT, NITER };
@@ -110,7 +110,7 @@ bool gemm_bf16(struct gemm *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k
 
 enum { AT_Q, AT_K, AT_V, AT_O, AT_LSE, AT_DO, AT_DQ, AT_DK, AT_DV, NAT };
 enum { AT_BIAS = NAT, AT_MASK, AT_WINDOW, AT_DBIAS, NPLACE }; /* f32, bool, int, f32 */
-enum { MAX_LOOPS = 8 };
+enum { MAX_LOOPS = MAX_DIMS - 2 }; /* q, that has all rows, has {dim}, and a dim of rows or k has {ctx} */
 
 /* A bias, mask, window or dbias; strides in elements, 0 along what it lacks. */
 struct extra {
@@ -153,8 +153,6 @@ bool attention_forward(struct gemm *g, const struct attention *x, void *const *a
 bool attention_backward(struct gemm *g, const struct attention *x, void *const *at);
 
 /* -- comm_threads.c: ranks as threads -- */
-
-enum { MAX_GROUP = 1024 };
 
 /* What a member says it is about to do; all members must say the same. */
 struct call {
@@ -420,8 +418,11 @@ struct rank {
 	struct aside *aside;      /* of the processor: what it has under way; NULL: it never has */
 	double began, ended;      /* of what was waited for last, if it is known */
 	struct gemm *gemm;
-	struct group *group[64];  /* by rt->groups; NULL: it is in none */
-	int place[64];            /* which member of it */
+	struct group **group;     /* by rt->groups; NULL: it is in none */
+	int *place;               /* which member of it */
+	int most_peers;           /* members of the largest */
+	const void **peers;       /* room for a pointer, and a number, for each of them */
+	float *weights;
 	struct tally *sent;       /* by rt->senders */
 	double busy_s;            /* processor seconds of its thread in the last step */
 	struct tracer *trace;     /* NULL: its step is not traced */

@@ -8,7 +8,6 @@
 #include "runtime/backend.h"
 #include "runtime/exec.h"
 
-enum { MAX_RANKS = 4096 };
 static const struct span nowhere;
 
 int group_kind(struct runtime *rt, uint32_t axes, int64_t where)
@@ -73,35 +72,37 @@ static int members(const struct runtime *rt, const struct rank *r, struct group_
 			continue;
 		if (i == r->no)
 			*me = n;
-		if (n < MAX_GROUP)
-			ranks[n++] = i;
+		ranks[n++] = i;
 	}
 	return n;
 }
 
+/* Of several processes each makes its own rank's alone. */
 static bool make_groups(struct runtime *rt, struct diag *d)
 {
-	int64_t *ranks = NEWN(rt->mem, int64_t, MAX_GROUP);
+	int64_t *ranks = NEWN(rt->mem, int64_t, rt->nrank);
 
-	if (rt->groups.n > LEN(rt->rank->group))
-		return diag_error(d, nowhere, "the plan has more than %zu kinds of groups", LEN(rt->rank->group));
-	for (uint32_t s = 0; s < rt->groups.n; s++) {
-		if (group_size(rt->m, rt->groups.at[s].axes) > MAX_GROUP)
-			return diag_error(d, nowhere, "a group of more than %d ranks", MAX_GROUP);
+	for (int64_t i = 0; i < rt->nrank; i++) {
+		rt->rank[i].group = NEWN(rt->mem, struct group *, rt->groups.n + 1);
+		rt->rank[i].place = NEWN(rt->mem, int, rt->groups.n + 1);
+	}
+	for (uint32_t s = 0; s < rt->groups.n; s++)
 		for (int64_t i = 0; i < rt->nrank; i++) {
 			struct rank *r = &rt->rank[i];
 
-			if (!holds_any(r, rt->groups.at[s].where))
+			if (!rank_here(r) || !holds_any(r, rt->groups.at[s].where))
 				continue;
 			int n = members(rt, r, rt->groups.at[s], ranks, &r->place[s]);
+			struct group *g = rt->rank[ranks[0]].group[s];
 
-			if (r->place[s] == 0)
-				r->group[s] = comm_group(rt->comm, n, ranks);
-			else
-				r->group[s] = rt->rank[ranks[0]].group[s];
-			if (!r->group[s])
+			if (!g && !(g = comm_group(rt->comm, n, ranks)))
 				return diag_error(d, nowhere, "no memory for groups of ranks");
+			rt->rank[ranks[0]].group[s] = r->group[s] = g;
+			r->most_peers = n > r->most_peers ? n : r->most_peers;
 		}
+	for (int64_t i = 0; i < rt->nrank; i++) {
+		rt->rank[i].peers = NEWN(rt->mem, const void *, rt->rank[i].most_peers + 1);
+		rt->rank[i].weights = NEWN(rt->mem, float, rt->rank[i].most_peers + 1);
 	}
 	return true;
 }
@@ -485,18 +486,16 @@ static void leave(struct rank *r)
 static bool make_all(struct runtime *rt, struct diag *d)
 {
 	rt->nrank = module_ranks(rt->m);
-	if (rt->nrank < 1 || rt->nrank > MAX_RANKS)
-		return diag_error(d, nowhere, "a plan for %lld ranks; one machine runs up to %d", (long long)rt->nrank, MAX_RANKS);
 	rt->threads = (int)(processor_count() / rt->nrank);
 	rt->threads = rt->threads < 1 ? 1 : rt->threads > 64 ? 64 : rt->threads;
-	rt->rank = NEWN(rt->mem, struct rank, rt->nrank);
-	rt->comm = comm_open(rt->nrank, 600);
-	if (!rt->comm)
-		return diag_error(d, nowhere, "no memory for communication");
 	if (rt->m->form != PLANNED)
 		return diag_error(d, nowhere, "only a plan can be run: this module is %s", form_name[rt->m->form]);
 	if (!lay_out(rt, d) || !make_inputs(rt, d) || !rt->backend->load(rt, d) || !program_build(rt, d))
 		return false;
+	rt->rank = NEWN(rt->mem, struct rank, rt->nrank);
+	rt->comm = comm_open(rt->nrank, 600);
+	if (!rt->comm)
+		return diag_error(d, nowhere, "no memory for communication");
 	make_tallies(rt);
 	for (int64_t i = 0; i < rt->nrank; i++) {
 		rt->rank[i].no = i;

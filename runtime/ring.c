@@ -54,7 +54,7 @@ static void combine_row(const struct join *j, int64_t o, int64_t lse)
 {
 	const struct attention *x = j->x;
 	int n = j->g->n;
-	float top = -INFINITY, sum = 0, weight[MAX_GROUP];
+	float top = -INFINITY, sum = 0, *weight = j->g->r->weights;
 
 	for (int c = 0; c < n; c++)
 		top = shown_by(j->g, c)->lse[lse] > top ? shown_by(j->g, c)->lse[lse] : top;

@@ -121,8 +121,8 @@ bool groups_open(struct gpu *g)
 
 		if (!r->group[s])
 			continue;
-		int64_t rank[MAX_GROUP];
 		int n = comm_size(r->group[s]);
+		int64_t *rank = NEWN(g->mem, int64_t, n);
 
 		for (int i = 0; i < n; i++)
 			rank[i] = comm_rank(r->group[s], i);
@@ -178,20 +178,27 @@ static const ncclDataType_t nccl_type[NDTYPE] = { [F32] = ncclFloat32, [BF16] = 
 
 /* How members share dim d of a value. */
 struct parts {
+	const struct rank *r;
+	const struct op *op;
+	const struct value *v;
+	dimid d;
 	int n;
 	int64_t cap;
 	bool even;             /* each has cap elements, one after the other */
-	struct extent at[MAX_GROUP];
 };
+
+static struct extent part_at(const struct parts *p, int member)
+{
+	return comm_part(p->r, p->op, p->v, p->d, member);
+}
 
 static void find_parts(const struct rank *r, const struct op *op, const struct value *v, dimid d, int n, struct parts *p)
 {
-	p->n = n;
-	p->cap = cap_of(r->rt->m, d, &v->sh.on[dim_pos(v, d)]);
-	p->even = true;
-	for (int c = 0; c < n; c++) {
-		p->at[c] = comm_part(r, op, v, d, c);
-		p->even &= p->at[c].start == c * p->cap && p->at[c].valid == p->cap;
+	*p = (struct parts){ r, op, v, d, n, cap_of(r->rt->m, d, &v->sh.on[dim_pos(v, d)]), true };
+	for (int c = 0; c < n && p->even; c++) {
+		struct extent e = part_at(p, c);
+
+		p->even = e.start == c * p->cap && e.valid == p->cap;
 	}
 }
 
@@ -212,9 +219,10 @@ static bool move_blocks(struct gpu *g, const struct parts *p, struct nest l, int
 		return gpu_copy(g, g->comm, &l, dt, dst, dt, src);
 	}
 	for (int c = 0; c < p->n; c++) {
-		int64_t whole = p->at[c].start * step * es, part = c * block * es;
+		struct extent e = part_at(p, c);
+		int64_t whole = e.start * step * es, part = c * block * es;
 
-		l.n[k] = p->at[c].valid;
+		l.n[k] = e.valid;
 		if (!gpu_copy(g, g->comm, &l, dt, dst + (pack ? part : whole), dt, src + (pack ? whole : part)))
 			return false;
 	}
@@ -372,7 +380,7 @@ static bool exchange(struct job *j, enum stage s)
 	if (s == CALL)
 		return send_blocks(j, out, back, block, o->dt);
 	comm_extents(r, o, r->coord, n);
-	n[p] = from.at[j->me].valid;
+	n[p] = part_at(&from, j->me).valid;
 	struct nest l = comm_loops(r->rt->m, o, in, n);
 
 	memcpy(s == BEFORE ? l.ds : l.ss, bs, sizeof *bs * (size_t)o->nd);

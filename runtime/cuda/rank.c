@@ -409,7 +409,7 @@ static void tell_others(struct runtime *rt, struct meet *m)
 	char why[64];
 
 	snprintf(why, sizeof why, "rank %lld has left", (long long)rt->here);
-	meet_break(m, comm_failed(rt->comm) ? comm_error(rt->comm, &at) : why);
+	meet_break(m, rt->comm && comm_failed(rt->comm) ? comm_error(rt->comm, &at) : why);
 }
 
 static void cuda_unload(struct runtime *rt)

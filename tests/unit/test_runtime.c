@@ -211,6 +211,36 @@ static void collectives(void **state)
 		}
 }
 
+/* Groups along each set of seven axes, most of one rank: 127 kinds of them. */
+static void many_kinds_of_groups(void **state)
+{
+	struct plan p;
+
+	(void)state;
+	plan_new(&p, 2, 2, 8, 6);
+	for (int i = 2; i < 7; i++) {
+		struct axis a = { arena_printf(p.mem, "y/%d", i), 1, 1, false };
+
+		PUSH(p.mem, &p.m->axes, a);
+	}
+	struct value *v = source(&p, "p", F32, whole, whole), *sum = v;
+
+	for (uint32_t set = 1; set < 1u << 7; set++) {
+		struct axes axes = whole;
+
+		for (int i = 0; i < 7; i++)
+			if (set >> i & 1)
+				axes_push(&axes, i);
+		struct value *z = comm(&p, OP_TO_PARTIAL, v, axes, NODIM, NODIM, whole, whole, set);
+
+		z = comm(&p, OP_ALL_REDUCE, z, axes, NODIM, NODIM, whole, whole, 0);
+		sum = typed(b_map2(&p.b, OP_ADD, sum, z), whole, whole, 0);
+	}
+	sink(&p, "sum", sum);
+	assert_true(pass_fuse(p.m, &p.d));
+	compare(&p, false);
+}
+
 static void same_bits_every_time(void **state)
 {
 	(void)state;
@@ -505,7 +535,7 @@ static void hostile_offsets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(collectives), cmocka_unit_test(same_bits_every_time), cmocka_unit_test(watched_ops_are_busy), cmocka_unit_test(kernels_in_parts), cmocka_unit_test(many_ranks_on_few_cores),
+		cmocka_unit_test(collectives), cmocka_unit_test(many_kinds_of_groups), cmocka_unit_test(same_bits_every_time), cmocka_unit_test(watched_ops_are_busy), cmocka_unit_test(kernels_in_parts), cmocka_unit_test(many_ranks_on_few_cores),
 		cmocka_unit_test(a_mismatch_is_told), cmocka_unit_test(a_missing_rank_is_told), cmocka_unit_test(tampered_plans),
 		cmocka_unit_test(hostile_offsets),
 	};

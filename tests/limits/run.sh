@@ -1,0 +1,40 @@
+#!/bin/sh
+# What a plan may be large in (ir/limits.h): what is no limit runs, and what is one is told before anything is written or run,
+# with the line of the model and the way out.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib.sh
+
+head -c 40000 /dev/zero | tr '\0' '\77' >"$TMP/x.bin"
+says() { # NAME WORDS FILE
+	if grep -q "$2" "$3"; then ok "$1"; else bad "$1" "$3"; fi
+}
+
+# -- ranks --
+cat >"$TMP/wide.pdsl" <<'END'
+dim batch = 1100, d = 4
+input x[batch, d]: float
+param w[d] ~ normal(0.5)
+y = x * w
+loss = sum(y * y)
+minimize loss with sgd(lr = 0.0001)
+plan {
+	mesh dp = 1
+	batch -> dp
+}
+END
+loss_of() {
+	sed -n 's/^step 1 .*loss \([0-9.]*\).*/\1/p' "$TMP/out"
+}
+expect "1 rank" 0 "$PTC" run "$TMP/wide.pdsl" --data "$TMP/x.bin" --steps 2 --log-every 1 && one=$(loss_of)
+if expect "a group of 1,100 ranks" 0 timeout 300 "$PTC" run "$TMP/wide.pdsl" --mesh dp=1100 --data "$TMP/x.bin" --steps 2 --log-every 1; then
+	if echo "$one $(loss_of)" | awk '{ exit !(NF == 2 && $1 > 0 && ($1 / $2 - 1) ^ 2 < 1e-8) }'; then ok "a group of 1,100 ranks"; else bad "a group of 1,100 ranks" "$TMP/out"; fi
+fi
+many="--mesh dp=5000 --set batch=5000"
+# shellcheck disable=SC2086
+expect "a plan for 5,000 ranks" 0 "$PTC" "$TMP/wide.pdsl" $many -o "$TMP/many.plan" &&
+	expect "5,000 ranks are safe" 0 "$PTC" verify "$TMP/many.plan" && says "5,000 ranks are safe" "^safe: 5,000 ranks" "$TMP/out"
+if expect "they are no threads of one process" 3 "$PTC" run "$TMP/many.plan" --data "$TMP/x.bin" --steps 1; then
+	says "they are no threads of one process" "5000 ranks: each is a thread here, and this process has at most 4096" "$TMP/err"
+	says "what to do is said" "note: .*a smaller --mesh" "$TMP/err"
+fi
+finish
