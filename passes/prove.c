@@ -4,6 +4,7 @@
  * microbatches and into the buffers, which take nothing pending. Then that nothing is computed in vain: a term that
  * was left out of a sum is a value that nobody reads. Then memory, by a walk over one rank's program. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "ir/file.h"
 #include "ir/text.h"
@@ -188,10 +189,23 @@ bool prove_safe(const struct module *m, struct proof *proof, struct diag *d)
 	return prove(m, false, proof, d);
 }
 
+/* Test only: PTC_TEST_SPOIL="OLD NEW" puts NEW where the text has OLD first, as a compiler that is wrong would. */
+static const char *spoiled(struct arena *mem, const char *text, size_t *n)
+{
+	const char *s = getenv("PTC_TEST_SPOIL"), *new = s ? strchr(s, ' ') : NULL;
+	const char *old = new ? arena_strndup(mem, s, (size_t)(new - s)) : NULL, *at = old ? strstr(text, old) : NULL;
+
+	if (!at)
+		return text;
+	text = arena_printf(mem, "%.*s%s%s", (int)(at - text), text, new + 1, at + strlen(old));
+	*n = strlen(text);
+	return text;
+}
+
 static bool prove_text(struct module *m, struct proof *proof, struct diag *d)
 {
 	size_t n, again;
-	const char *text = module_print(m, m->mem, &n);
+	const char *text = spoiled(m->mem, module_print(m, m->mem, &n), &n);
 	struct module *back = module_parse(m->mem, "the plan", text, n, d);
 
 	if (!back)

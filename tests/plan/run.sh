@@ -42,4 +42,31 @@ head -c 3000 /dev/zero >"$TMP/bad"
 refused "zeros"
 printf 'ptc-plan 1 0000000000000000 99999999999999\n' >"$TMP/bad"
 refused "a header alone"
+
+# A compiler that makes a plan that is not sound (PTC_TEST_SPOIL) says so, and writes nothing.
+unwritten() { # NAME SPOIL WORDS
+	for plan in old new; do
+		rm -rf "$TMP/made" && mkdir "$TMP/made"
+		[ $plan = new ] || cp "$TMP/plan" "$TMP/made/plan"
+		expect "$1, $plan" 1 env PTC_TEST_SPOIL="$2" "$PTC" tests/equiv/gpt.pdsl --mesh dp=2,tp=2 -o "$TMP/made/plan" || continue
+		cat "$TMP/out" >>"$TMP/err"
+		ls "$TMP/made" >>"$TMP/err"
+		if ! grep -q "error: .*$3" "$TMP/err" || ! grep -q 'note: the model is not at fault, ptc is: .* nothing is written' "$TMP/err" ||
+			! grep -q 'note: please report the model' "$TMP/err" || grep -q 'compiled in' "$TMP/err"; then
+			bad "what is said: $1, $plan" "$TMP/err"
+		elif [ $plan = old ] && [ "$(ls -A "$TMP/made")" = plan ] && cmp -s "$TMP/plan" "$TMP/made/plan"; then
+			ok "$1: the plan of that name stays"
+		elif [ $plan = new ] && [ -z "$(ls -A "$TMP/made")" ]; then
+			ok "$1: nothing is written"
+		else
+			bad "$1, $plan" "$TMP/err"
+		fi
+	done
+}
+expect "its places" 0 "$PTC" tests/equiv/gpt.pdsl --mesh dp=2,tp=2 -o "$TMP/other"
+off=$(sed -n 's/^buffer .* \(off=[1-9][0-9]*\).*/\1/p' "$TMP/other" | head -1)
+unwritten "a place that is taken" "$off off=0" "unsafe plan: the buffer '.*' lies on another"
+unwritten "a lost reduction" "all_reduce to_partial" "has axis dp already"
+unwritten "a text that can't be read" "all_reduce zzz" "zzz"
+unwritten "a text that changes" "micro=1 micro=01" "the text of the plan changes when it is read back"
 finish
