@@ -23,6 +23,10 @@ int cmd_compile(struct session *s)
 
 	if (!prove_made(m, &proof, &s->diag))
 		return WRONG;
+	if (!plan_fits(m, &s->diag)) {
+		own_fault(&s->diag);
+		return WRONG;
+	}
 	if (o->out && !plan_save(m, o->out, &s->diag))
 		return MACHINE;
 	fprintf(stderr, "%s: %lld rank%s (%s), %lld params, %.1f MB a rank, compiled in %.3f s, proved in %.3f s\n",

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "frontend/cmd.h"
+#include "runtime/runtime.h"
 
 static void put_count(struct text *t, int64_t n, const char *what)
 {
@@ -20,7 +21,7 @@ int cmd_verify(struct session *s)
 	struct text t = { .mem = s->mem };
 	struct proof proof;
 
-	if (!m || !prove_plan(m, &proof, &s->diag))
+	if (!m || !prove_plan(m, &proof, &s->diag) || !plan_fits(m, &s->diag))
 		return WRONG;
 	if (s->opt->json) {
 		printf("{\"safe\":true,\"ranks\":%lld,\"stages\":%lld,\"collectives\":%lld,\"channels\":%lld,\"reads\":%lld,"

@@ -99,5 +99,6 @@ bool prove_safe(const struct module *m, struct proof *proof, struct diag *d);
 /* Of what the passes have made of a model, before it is written: its text reads back, and what is read is safe. Else it is a
  * fault of ours, and said to be. */
 bool prove_made(struct module *m, struct proof *proof, struct diag *d);
+void own_fault(struct diag *d); /* says that */
 
 #endif

@@ -217,15 +217,19 @@ static bool prove_text(struct module *m, struct proof *proof, struct diag *d)
 	return prove_safe(back, proof, d);
 }
 
+void own_fault(struct diag *d)
+{
+	diag_note(d, (struct span){ 0 }, "the model is not at fault, ptc is: it has made a plan that is not sound, and nothing is written");
+	diag_note(d, (struct span){ 0 }, "please report the model, the command line, the lines above and what ptc --version says");
+}
+
 bool prove_made(struct module *m, struct proof *proof, struct diag *d)
 {
 	double start = seconds_now();
 	bool ok = prove_text(m, proof, d);
 
 	proof->seconds = seconds_now() - start;
-	if (ok)
-		return true;
-	diag_note(d, (struct span){ 0 }, "the model is not at fault, ptc is: it has made a plan that is not sound, and nothing is written");
-	diag_note(d, (struct span){ 0 }, "please report the model, the command line, the lines above and what ptc --version says");
-	return false;
+	if (!ok)
+		own_fault(d);
+	return ok;
 }

@@ -196,10 +196,10 @@ static void check_prog(struct presence *p, const struct prog *prog)
 	}
 }
 
-static bool all_there(struct runtime *rt, struct rank *r, struct diag *d)
+bool actions_there(struct runtime *rt, int stage, struct diag *d)
 {
-	const struct stage_layout *l = &rt->layouts->stage[r->stage];
-	struct presence p = { l->once, rt->m, r->places, rt->regions->host, NULL };
+	const struct stage_layout *l = &rt->layouts->stage[stage];
+	struct presence p = { l->once, rt->m, pipe_places(rt->m, stage), rt->regions->host, NULL };
 
 	check_prog(&p, rt->prog[PROLOGUE]);
 	check_prog(&p, rt->prog[EPILOGUE]);
@@ -207,10 +207,10 @@ static bool all_there(struct runtime *rt, struct rank *r, struct diag *d)
 		p.slot = l->act[a];
 		for (int place = 0; place <= 2 * (int)rt->m->pipe.loops.n; place++)
 			if (pipe_runs(rt->m, l->acts.at[a].chunk, place))
-				check_prog(&p, &rt->prog[r->steps[a].section][place]);
+				check_prog(&p, &rt->prog[action_section(&l->acts.at[a])][place]);
 	}
 	return !p.missing || diag_error(d, p.missing->span, "%s in the plan: stage %d has not got all that it works on",
-					opinfo[p.missing->code].name, r->stage);
+					opinfo[p.missing->code].name, stage);
 }
 
 /* -- made ready -- */
@@ -319,12 +319,9 @@ bool actions_open(struct runtime *rt, struct diag *d)
 		return diag_error(d, (struct span){ 0 }, "no memory for messages between stages");
 	for (int64_t i = 0; i < rt->nrank; i++)
 		make_steps(&rt->rank[i], all);
-	for (int64_t i = 0, stage = 0; i < rt->nrank; i++)
-		if (rt->rank[i].stage == stage) {
-			if (!all_there(rt, &rt->rank[i], d))
-				return false;
-			stage++;
-		}
+	for (int stage = 0; stage < rt->layouts->stages; stage++)
+		if (!actions_there(rt, stage, d))
+			return false;
 	return true;
 }
 

@@ -486,6 +486,7 @@ struct runtime {
 	bool (*after_place)(struct rank *, const struct pipe_step *, int place); /* tests look in here; NULL */
 };
 int group_kind(struct runtime *rt, uint32_t axes, int64_t where); /* its row */
+bool plan_lay_out(struct runtime *rt, struct diag *d); /* open.c: regions, and with a pipeline where they lie */
 
 static inline bool rank_here(const struct rank *r)
 {
@@ -505,6 +506,7 @@ bool run_attention(struct rank *r, const struct instr *i); /* false: comm_fail h
 
 /* -- actions.c: the program of a stage -- */
 bool actions_open(struct runtime *rt, struct diag *d); /* after the arenas */
+bool actions_there(struct runtime *rt, int stage, struct diag *d); /* is all there that the program of a stage touches? */
 void actions_close(struct runtime *rt);
 void begin_once(struct rank *r);  /* prologue and epilogue */
 bool run_actions(struct rank *r); /* all microbatches */

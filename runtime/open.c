@@ -443,7 +443,7 @@ int processor_count(void)
 }
 
 /* What the plan leaves to be made from it; it must need as much memory as it says. */
-static bool lay_out(struct runtime *rt, struct diag *d)
+bool plan_lay_out(struct runtime *rt, struct diag *d)
 {
 	const struct module *m = rt->m;
 
@@ -490,7 +490,7 @@ static bool make_all(struct runtime *rt, struct diag *d)
 	rt->threads = rt->threads < 1 ? 1 : rt->threads > 64 ? 64 : rt->threads;
 	if (rt->m->form != PLANNED)
 		return diag_error(d, nowhere, "only a plan can be run: this module is %s", form_name[rt->m->form]);
-	if (!lay_out(rt, d) || !make_inputs(rt, d) || !rt->backend->load(rt, d) || !program_build(rt, d))
+	if (!plan_lay_out(rt, d) || !make_inputs(rt, d) || !rt->backend->load(rt, d) || !program_build(rt, d))
 		return false;
 	rt->rank = NEWN(rt->mem, struct rank, rt->nrank);
 	rt->comm = comm_open(rt->nrank, 600);

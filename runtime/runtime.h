@@ -9,6 +9,9 @@ bool plan_save(struct module *m, const char *path, struct diag *d);
 struct module *plan_load(struct arena *mem, struct sources *src, const char *path, struct diag *d);
 bool is_plan_file(const char *path);
 
+/* Would it be run, on a machine that is large enough? false after an error. aux and marks of m are used. */
+bool plan_fits(struct module *m, struct diag *d);
+
 struct backend; /* backend.h */
 /* NULL, with an error: there is none of that name. name NULL: the processor. */
 const struct backend *backend_find(const char *name, struct diag *d);

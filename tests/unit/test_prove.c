@@ -633,6 +633,72 @@ static void attention_of_other_dims(void **state)
 		     "v has two dims of its own");
 }
 
+/* -- kernels that no code can be made for: ptc verify says what rt_open says -- */
+
+static const char *verify_says(struct plan *p)
+{
+	const char *build = getenv("BUILD");
+	char path[] = "/tmp/ptc-fits-XXXXXX", *said = arena_alloc(p->mem, 4096);
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	close(fd);
+	assert_true(plan_save(p->m, path, &p->d));
+	FILE *f = popen(arena_printf(p->mem, "%s/ptc verify %s 2>&1", build ? build : "build", path), "r");
+
+	assert_non_null(f);
+	said[fread(said, 1, 4095, f)] = 0;
+	pclose(f);
+	unlink(path);
+	return said;
+}
+
+/* One kernel of so many results, each of a dim of its own or of none. */
+static void no_code(int results, bool dims, const char *words)
+{
+	struct plan p = { .mem = arena_new() };
+	struct text ops = { .mem = p.mem }, yield = { .mem = p.mem }, all = { .mem = p.mem };
+
+	text_put(&all, "ptc-ir 1\nmodule \"t\" form=planned precision=f32 micro=1 workspace=1024 arena=65536\nmesh dp=2\naxis dp=2 of dp\n");
+	for (int i = 0; dims && i < results; i++)
+		text_put(&all, "dim d%d=2\n", i);
+	text_put(&all, "prologue:\n");
+	for (int i = 0, id = results; i < results; i++, id += 3) {
+		text_put(&all, "%s%%%d", i ? ", " : "", i);
+		text_put(&yield, "%s%%%d", i ? ", " : "", id + 2);
+		if (dims)
+			text_put(&ops, "%%%d = index {dim=d%d} : int[d%d]\n%%%d = cast %%%d : f32[d%d]\n%%%d = sum %%%d : f32[]\n",
+				 id, i, i, id + 1, id, i, id + 2, id + 1);
+		else
+			text_put(&ops, "%%%d = step : f32[]\n%%%d = const {value=%d} : f32[]\n%%%d = add %%%d, %%%d : f32[]\n",
+				 id, id + 1, i, id + 2, id, id + 1);
+	}
+	text_put(&all, " = kernel : ");
+	for (int i = 0; i < results; i++)
+		text_put(&all, "%sf32[] off=%d", i ? ", " : "", i * 64);
+	text_put(&all, " {\n%syield %s\n}\n", ops.s, yield.s);
+	for (int i = 0; i < results; i++)
+		text_put(&all, "report %%%d {key=\"k%d\"}\n", i, i);
+	diag_init(&p.d, p.mem, NULL, NULL);
+	p.m = module_parse(p.mem, "t", all.s, all.n, &p.d);
+	if (!p.m)
+		fail_msg("%s", p.d.log.s);
+	const char *said = verify_says(&p);
+
+	if (!strstr(said, words))
+		fail_msg("not '%s', but: %s", words, said);
+	assert_null(rt_open(p.m, 1, &p.d));
+	assert_non_null(strstr(p.d.log.s, words));
+	arena_free(p.mem);
+}
+
+static void kernels_without_code(void **state)
+{
+	(void)state;
+	no_code(33, true, "a kernel of more than 32 dims");
+	no_code(257, false, "a kernel of more than 256 results");
+}
+
 /* -- ptc run -- */
 
 static void run_refuses(void **state)
@@ -672,7 +738,7 @@ int main(void)
 		cmocka_unit_test(made_unsafe),	       cmocka_unit_test(made_unreadable),
 		cmocka_unit_test(place_of_no_pipeline), cmocka_unit_test(cut_over_two_axes),
 		cmocka_unit_test(sum_that_is_not_f32), cmocka_unit_test(attention_of_other_dims),
-		cmocka_unit_test(run_refuses),
+		cmocka_unit_test(kernels_without_code), cmocka_unit_test(run_refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
