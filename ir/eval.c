@@ -439,7 +439,7 @@ static bool slice(struct eval *e, const struct op *op, const struct value *stack
 /* Does each stage carry a value of its own, that the iterations of others leave alone? */
 static bool is_local(const struct eval *e, const struct op *op, int64_t k)
 {
-	return e->local && HAS(op, local) && k < 63 && (op->at.local >> k & 1) && pipe_axis(e->m) >= 0;
+	return e->local && repeat_local(op, (uint32_t)k) && pipe_axis(e->m) >= 0;
 }
 
 /* Carried values pass through the results: arguments and yields may be one and the same. */
@@ -507,9 +507,8 @@ static bool repeat(struct eval *e, const struct op *op)
 	}
 	e->frame = f.up;
 	drop_block(e, body);
-	for (uint32_t k = (uint32_t)nc; k < op->nout && k - nc < 64; k++)
-		if (HAS(op, acc) && ((uint64_t)op->at.acc >> (k - nc) & 1) &&
-		    !ev_sum_time(e, op, &e->tab[op->out[k]->id]))
+	for (uint32_t k = (uint32_t)nc; k < op->nout; k++)
+		if (repeat_adds(op, k) && !ev_sum_time(e, op, &e->tab[op->out[k]->id]))
 			return false;
 	return true;
 }

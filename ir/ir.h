@@ -24,6 +24,7 @@
 #include <math.h>
 
 #include "ir/base.h"
+#include "ir/bits.h"
 #include "ir/diag.h"
 #include "ir/limits.h"
 #include "ir/schedule.h"
@@ -137,10 +138,10 @@ struct value {
 };
 
 /* Attributes, one row each: name, kind of field. An op has those whose bit is in op->has. */
-#define ATTRS(I, N, S, D, L, X) \
+#define ATTRS(I, N, S, D, L, X, B) \
 	S(buf) S(key) S(opt) D(dim) D(to) D(ctx) D(causal) L(dims) L(tos) X(axes) \
 	N(value) N(scale) N(cap) N(p) I(form) I(start) I(stride) I(shift) I(max) I(ncarry) \
-	I(nwith) I(reverse) I(acc) I(group) I(extra) I(where) I(from) I(local) I(async) I(ahead) \
+	I(nwith) I(reverse) B(acc) I(group) I(extra) I(where) I(from) B(local) I(async) I(ahead) \
 	I(again) I(late)
 
 struct dimlist {
@@ -150,7 +151,7 @@ struct dimlist {
 
 enum attr_no {
 #define A(x) A_##x,
-	ATTRS(A, A, A, A, A, A)
+	ATTRS(A, A, A, A, A, A, A)
 #undef A
 	NATTR
 };
@@ -163,13 +164,15 @@ struct attrs {
 #define D(x) dimid x;
 #define L(x) struct dimlist x;
 #define X(x) struct axes x;
-	ATTRS(I, N, S, D, L, X)
+#define B(x) struct bits x;
+	ATTRS(I, N, S, D, L, X, B)
 #undef I
 #undef N
 #undef S
 #undef D
 #undef L
 #undef X
+#undef B
 };
 /* SET(op, dim, d): assigns and marks as present. HAS(op, dim). */
 #define SET(op, name, ...) ((op)->has |= 1u << A_##name, (op)->at.name = (__VA_ARGS__))
@@ -471,6 +474,9 @@ bool attn_whole(const struct op *op, dimid d, uint32_t no, bool result);
  * all, which go round. The others: ranks with the same rows meet their own keys, results are combined. */
 uint32_t attn_ring(const struct op *op);
 uint32_t attn_apart(const struct op *op);
+/* Is result k of a repeat added up over the microbatches, {acc}? Has each stage a carried value k of its own, {local}? */
+bool repeat_adds(const struct op *repeat, uint32_t k);
+bool repeat_local(const struct op *repeat, uint32_t k);
 bool results_fit(enum opcode code, uint32_t nin, uint32_t nout);
 bool comm_sends(enum opcode code); /* a collective that sends something */
 enum stream op_stream(enum opcode code);

@@ -745,6 +745,16 @@ uint64_t op_linear(const struct op *op, uint32_t i)
 	return 0;
 }
 
+bool repeat_adds(const struct op *repeat, uint32_t k)
+{
+	return HAS(repeat, acc) && bits_has(repeat->at.acc, (int64_t)k - repeat->at.ncarry);
+}
+
+bool repeat_local(const struct op *repeat, uint32_t k)
+{
+	return HAS(repeat, local) && k < repeat->at.ncarry && bits_has(repeat->at.local, k);
+}
+
 static bool same_list(const struct dimlist *a, const struct dimlist *b)
 {
 	return a->n == b->n && !memcmp(a->d, b->d, a->n * sizeof *a->d);
@@ -760,13 +770,15 @@ bool op_same_attrs(const struct op *a, const struct op *b)
 #define D(x) I(x)
 #define L(x) same = same && (!HAS(a, x) || same_list(&a->at.x, &b->at.x));
 #define X(x) same = same && (!HAS(a, x) || axes_equal(&a->at.x, &b->at.x));
-	ATTRS(I, N, S, D, L, X)
+#define B(x) same = same && (!HAS(a, x) || bits_equal(a->at.x, b->at.x));
+	ATTRS(I, N, S, D, L, X, B)
 #undef I
 #undef N
 #undef S
 #undef D
 #undef L
 #undef X
+#undef B
 	return same;
 }
 

@@ -95,6 +95,20 @@ static dimid parse_dim_attr(struct parser *p)
 	return lex_accept(p, '-') ? NODIM : parse_dim(p);
 }
 
+static struct bits parse_bits(struct parser *p)
+{
+	struct token at = p->tok;
+	bool ok = true;
+
+	if (at.kind != T_STRING)
+		return bits_of_word(p->mem, (uint64_t)lex_int(p, 0, INT64_MAX));
+	struct bits b = bits_of_digits(p->mem, lex_string(p, "a string"), &ok);
+
+	if (!ok)
+		lex_fail_at(p, at, "these are not the digits of a set");
+	return b;
+}
+
 static bool parse_attr(struct parser *p, struct op *op)
 {
 #define ATTR(x, value) \
@@ -109,13 +123,15 @@ static bool parse_attr(struct parser *p, struct op *op)
 #define D(x) ATTR(x, parse_dim_attr(p))
 #define L(x) ATTR(x, parse_dimlist(p))
 #define X(x) ATTR(x, parse_axis_list(p))
-	ATTRS(I, N, S, D, L, X)
+#define B(x) ATTR(x, parse_bits(p))
+	ATTRS(I, N, S, D, L, X, B)
 #undef I
 #undef N
 #undef S
 #undef D
 #undef L
 #undef X
+#undef B
 #undef ATTR
 	return lex_fail(p, "an unknown attribute");
 }

@@ -512,13 +512,15 @@ static void put_attrs(struct text *t, const struct module *m, const struct op *o
 #define D(x) ATTR(x, put_dim(t, m, op->at.x))
 #define L(x) ATTR(x, put_dimlist(t, m, &op->at.x))
 #define X(x) ATTR(x, put_axis_list(t, m, &op->at.x))
-	ATTRS(I, N, S, D, L, X)
+#define B(x) ATTR(x, text_put(t, "%s", bits_text(t->mem, op->at.x)))
+	ATTRS(I, N, S, D, L, X, B)
 #undef I
 #undef N
 #undef S
 #undef D
 #undef L
 #undef X
+#undef B
 #undef ATTR
 	if (n)
 		text_put(t, "}");

@@ -59,17 +59,12 @@ static void find_roots(struct building *b)
 		}
 }
 
-static bool is_local(const struct op *r, uint32_t k)
-{
-	return HAS(r, local) && k < 63 && (r->at.local >> k & 1);
-}
-
 /* Is operand i what the first chunk, as the repeat runs, begins with? The others go on with what that has made. */
 static bool is_entry(const struct building *b, const struct op *op, uint32_t i)
 {
 	bool reverse = HAS(op, reverse) && op->at.reverse;
 
-	return op->code == OP_REPEAT && i < op->at.ncarry && is_staged(b->m, op->at.dim) && !is_local(op, i) &&
+	return op->code == OP_REPEAT && i < op->at.ncarry && is_staged(b->m, op->at.dim) && !repeat_local(op, i) &&
 	       reverse == (op->phase == BACKWARD);
 }
 
@@ -148,7 +143,7 @@ static bool is_carried(const struct module *m, const struct value *v)
 {
 	const struct op *op = v->def;
 
-	return op->code == OP_REPEAT && is_staged(m, op->at.dim) && v->no < op->at.ncarry && !is_local(op, v->no);
+	return op->code == OP_REPEAT && is_staged(m, op->at.dim) && v->no < op->at.ncarry && !repeat_local(op, v->no);
 }
 
 /* A value of FORWARD or BACKWARD. */

@@ -84,7 +84,7 @@ static bool check_attrs(struct verifier *v, const struct op *op)
 {
 	static const char *const name[] = {
 #define A(x) #x,
-		ATTRS(A, A, A, A, A, A)
+		ATTRS(A, A, A, A, A, A, A)
 #undef A
 	};
 	uint32_t lacks = needed(op->code) & ~op->has;
@@ -514,12 +514,9 @@ static bool check_part(struct verifier *v, const struct op *op)
 		return ver_fail(v, op, "it does not stand right in a repeat over '%s'", v->m->dims.at[d->of].name);
 	if (d->part == PART_FIRST && (op->nin != ncarry + nwith || op->nout != ncarry))
 		return ver_fail(v, op, "it has rows");
-	for (uint32_t k = (uint32_t)ncarry; k < op->nout; k++) {
-		bool acc = HAS(op, acc) && k - ncarry < 63 && op->at.acc >> (k - ncarry) & 1;
-
-		if (!has_dim(op->out[k], op->at.dim) && (around || acc || (HAS(op, reverse) && op->at.reverse)))
+	for (uint32_t k = (uint32_t)ncarry; k < op->nout; k++)
+		if (!has_dim(op->out[k], op->at.dim) && (around || repeat_adds(op, k) || (HAS(op, reverse) && op->at.reverse)))
 			return ver_fail(v, op, "%%%u is no stack of all rows", op->out[k]->id);
-	}
 	return true;
 }
 
@@ -536,8 +533,10 @@ static bool check_repeat(struct verifier *v, const struct op *op)
 				op->nout, body->yields.n);
 	if (!check_part(v, op))
 		return false;
-	if (HAS(op, acc) && op->nout - ncarry < 63 && (uint64_t)op->at.acc >> (op->nout - ncarry))
+	if (HAS(op, acc) && bits_end(op->at.acc) > op->nout - ncarry)
 		return ver_fail(v, op, "{acc} names results that are not stacked");
+	if (HAS(op, local) && bits_end(op->at.local) > ncarry)
+		return ver_fail(v, op, "{local} names results that are not carried");
 	for (uint32_t i = 0; i < op->nin; i++)
 		ok = ok && (i < ncarry + nwith ? check_same(v, op, op->in[i], body->args.at[i]) :
 			    check_slice(v, op, op->in[i], body->args.at[i]));

@@ -251,11 +251,11 @@ static bool check_repeat(struct verifier *v, const struct op *op)
 		ok = ok && same_sharding(v, op, op->in[i], body->args.at[i], body->args.at[i]->sh.sum);
 	for (uint32_t i = 0; ok && i < op->nout; i++) {
 		const struct value *y = body->yields.at[i];
-		bool acc = HAS(op, acc) && i >= ncarry && i - ncarry < 63 && op->at.acc >> (i - ncarry) & 1;
+		bool acc = repeat_adds(op, i);
 
 		if (acc && time && !(y->sh.sum & time))
 			return ver_fail(v, op, "%s is not pending over the microbatches", shown(v, y));
-		uint32_t own = HAS(op, local) && i < 63 && op->at.local >> i & 1 ? stages : 0;
+		uint32_t own = repeat_local(op, i) ? stages : 0;
 
 		ok = same_sharding(v, op, op->out[i], y, acc ? y->sh.sum & ~time : y->sh.sum | own);
 		if (ok && i < ncarry)

@@ -38,22 +38,22 @@ static void find_deferred(struct stages *s)
 
 static void back_loop(struct stages *s, struct op *op, int loop)
 {
-	int64_t local = 0;
+	struct bits local = { 0 };
 
 	stage_put(s, op, 2 * loop + 1);
 	for (uint32_t i = 0; i < op->nout; i++) {
 		struct spot *x = spot_of(s, op->out[i]);
 
 		/* Each stage may grow its own, unless the sum is to be made in one order. */
-		if (i < (uint64_t)op->at.ncarry && i < 63 && x->deferred && from_zero(op, i) && only_grows(op, i) && !s->m->deterministic)
-			local |= 1ll << i;
+		if (i < (uint64_t)op->at.ncarry && x->deferred && from_zero(op, i) && only_grows(op, i) && !s->m->deterministic)
+			local = bits_with(s->m->mem, local, i);
 		else if (i < (uint64_t)op->at.ncarry)
 			x->deferred = false;
-		bool parts = i >= (uint64_t)op->at.ncarry || (local >> (i & 63) & 1);
-		struct part_at p = { 2 * loop + parts, local >> (i & 63) & 1, op->out[i] }; /* what is carried on ends before the loop */
+		bool parts = i >= (uint64_t)op->at.ncarry || bits_has(local, i);
+		struct part_at p = { 2 * loop + parts, bits_has(local, i), op->out[i] }; /* what is carried on ends before the loop */
 		PUSH(s->m->mem, &x->parts, p);
 	}
-	if (local)
+	if (local.n)
 		SET(op, local, local);
 }
 

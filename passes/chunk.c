@@ -467,7 +467,7 @@ bool pass_chunk(struct module *m, struct diag *d)
 	}
 	if (any) { /* what each loop has made for itself */
 		block_unmark(&m->top);
-		drop_dead(&m->top);
+		drop_dead(m->mem, &m->top);
 	}
 	return true;
 }

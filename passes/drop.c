@@ -47,14 +47,16 @@ static void mark_carried(struct op *op)
 	}
 }
 
-static void drop_carried(struct op *op)
+static void drop_carried(struct arena *mem, struct op *op)
 {
 	uint32_t nc = (uint32_t)op->at.ncarry, n = 0, ni = 0, no = 0;
-	int64_t local = 0;
+	struct bits local = { 0 };
 
 	for (uint32_t k = 0; k < nc; k++)
-		if (op->out[k]->mark)
-			local |= (int64_t)(k < 63 && HAS(op, local) && (op->at.local >> k & 1)) << n++;
+		if (op->out[k]->mark) {
+			local = repeat_local(op, k) ? bits_with(mem, local, n) : local;
+			n++;
+		}
 	for (uint32_t i = 0; i < op->nin; i++) {
 		if (i < nc && !op->out[i]->mark)
 			continue;
@@ -79,16 +81,16 @@ static void drop_carried(struct op *op)
 
 /* -- results, arguments -- */
 
-static void drop_results(struct op *op)
+static void drop_results(struct arena *mem, struct op *op)
 {
 	uint32_t nc = (uint32_t)op->at.ncarry, n = nc;
-	int64_t acc = 0;
+	struct bits acc = { 0 };
 
 	for (uint32_t k = nc; k < op->nout; k++) {
 		if (!op->out[k]->mark)
 			continue;
-		if (HAS(op, acc) && k - nc < 63 && op->at.acc >> (k - nc) & 1)
-			acc |= 1ll << (n - nc);
+		if (repeat_adds(op, k))
+			acc = bits_with(mem, acc, n - nc);
 		op->out[n] = op->out[k];
 		op->out[n]->no = n;
 		op->body->yields.at[n++] = op->body->yields.at[k];
@@ -114,21 +116,21 @@ static void drop_args(struct op *op)
 	op->nin = op->body->args.n = n;
 }
 
-static void drop_in_body(struct op *op)
+static void drop_in_body(struct arena *mem, struct op *op)
 {
 	if (op->code == OP_REPEAT) {
 		mark_carried(op);
-		drop_carried(op);
+		drop_carried(mem, op);
 		unmark(op->body); /* what loops within need is not known yet */
 	}
-	drop_results(op);
+	drop_results(mem, op);
 	for (uint32_t i = 0; i < op->body->yields.n; i++)
 		op->body->yields.at[i]->mark = 1;
-	drop_dead(op->body);
+	drop_dead(mem, op->body);
 	drop_args(op);
 }
 
-void drop_dead(struct block *block)
+void drop_dead(struct arena *mem, struct block *block)
 {
 	for (struct op *op = block->last, *prev; op; op = prev) {
 		prev = op->prev;
@@ -137,7 +139,7 @@ void drop_dead(struct block *block)
 			continue;
 		}
 		if (op->body)
-			drop_in_body(op);
+			drop_in_body(mem, op);
 		for (uint32_t i = 0; i < op->nin; i++)
 			op->in[i]->mark = 1;
 	}

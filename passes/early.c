@@ -80,7 +80,7 @@ struct op *known_again(const struct again *a, struct op *op)
 	struct op *new = op_new(&at.b, op->code, n, in, nout);
 	new->has = op->has & ~(1u << A_acc);
 	new->at = op->at;
-	new->at.acc = 0;
+	new->at.acc = (struct bits){ 0 };
 	for (uint32_t i = 0, k = 0; i < op->nout; i++) {
 		const struct value *v = op->out[i];
 		struct value *out;

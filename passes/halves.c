@@ -27,15 +27,10 @@ static bool is_pointwise(const struct op *op)
 
 /* -- the body of a repeat: which half an op is in -- */
 
-static bool is_own(const struct op *r, uint32_t k)
-{
-	return HAS(r, local) && k < 63 && (r->at.local >> k & 1);
-}
-
 /* Does I make result k? */
 static bool made_by_i(const struct op *r, uint32_t k)
 {
-	return (k < r->at.ncarry && !is_own(r, k)) || (r->out[k]->mark & BY_I);
+	return (k < r->at.ncarry && !repeat_local(r, k)) || (r->out[k]->mark & BY_I);
 }
 
 /* An argument that all iterations have, or one of its rows. */
@@ -255,13 +250,6 @@ static void give_args(struct splitting *s, bool late)
 	}
 }
 
-static bool adds_up(const struct op *r, uint32_t k)
-{
-	int64_t bit = (int64_t)k - r->at.ncarry;
-
-	return bit >= 0 && bit < 63 && HAS(r, acc) && (r->at.acc >> bit & 1);
-}
-
 /* A stack of what I makes, in I. */
 static struct value *cut_stack(struct splitting *s, struct value *y)
 {
@@ -329,10 +317,10 @@ static bool give_results(struct splitting *s, bool late)
 		PUSH(s->m->mem, &half->body->yields, y);
 		new->name = r->out[k]->name;
 		new->mark = r->out[k]->mark;
-		if (late && is_own(r, k))
-			SET(half, local, (HAS(half, local) ? half->at.local : 0) | 1ll << new->no);
-		if (adds_up(r, k))
-			SET(half, acc, (HAS(half, acc) ? half->at.acc : 0) | 1ll << (new->no - half->at.ncarry));
+		if (late && repeat_local(r, k))
+			SET(half, local, bits_with(s->m->mem, half->at.local, new->no));
+		if (repeat_adds(r, k))
+			SET(half, acc, bits_with(s->m->mem, half->at.acc, new->no - half->at.ncarry));
 		replace_uses(r->home, r->out[k], new);
 	}
 	return true;

@@ -33,9 +33,7 @@ void direct_accumulate(struct planner *p, struct op *op)
 
 bool stack_adds(const struct op *repeat, uint32_t k)
 {
-	int64_t bit = (int64_t)k - repeat->at.ncarry;
-
-	return bit >= 0 && bit < 63 && HAS(repeat, acc) && (repeat->at.acc >> bit & 1);
+	return repeat_adds(repeat, k);
 }
 
 static bool is_carried(const struct block *block, const struct value *v)

@@ -179,9 +179,9 @@ static struct value *accumulated(struct cut *c, struct value *v)
 
 	if (s->whole)
 		return s->whole;
-	if (def->code == OP_REPEAT && s->epilogue_only && v->no - (uint64_t)def->at.ncarry < 63 &&
+	if (def->code == OP_REPEAT && s->epilogue_only && v->no >= def->at.ncarry &&
 	    (c->m->micro <= 1 || v->kind == K_SUM || v->kind == K_INNER)) {
-		SET(def, acc, (HAS(def, acc) ? def->at.acc : 0) | 1ll << (v->no - def->at.ncarry));
+		SET(def, acc, bits_with(c->m->mem, def->at.acc, v->no - def->at.ncarry));
 		return s->whole = v;
 	}
 	struct builder b = { .m = c->m, .block = &c->late[def->phase], .phase = def->phase,

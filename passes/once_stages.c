@@ -43,7 +43,7 @@ static void forget_names(const struct block *body, struct value *v)
 /* Each stage goes through its own iterations, so what they carry on must be a sum of parts. */
 static bool carry_in_parts(struct stages *s, struct op *op)
 {
-	int64_t local = 0;
+	struct bits local = { 0 };
 
 	for (uint32_t i = 0; i < op->at.ncarry; i++) {
 		if (i >= 63 || !only_grows(op, i)) {
@@ -58,9 +58,9 @@ static bool carry_in_parts(struct stages *s, struct op *op)
 		if (!from_zero(op, i))
 			start_from_zero(s, op, i);
 		forget_names(op->body, op->body->args.at[i]);
-		local |= 1ll << i;
+		local = bits_with(s->m->mem, local, i);
 	}
-	if (local)
+	if (local.n)
 		SET(op, local, local);
 	return true;
 }

@@ -311,7 +311,7 @@ static void part_repeat(struct part *p, struct op *op)
 	struct op *new = op_new(&b, OP_REPEAT, 0, NULL, 0);
 	new->has = op->has & ~(1u << A_acc);
 	new->at = op->at;
-	new->at.acc = 0;
+	new->at.acc = (struct bits){ 0 };
 	new->body = block_new(p->m, new);
 	for (uint32_t i = 0; i < nc; i++)
 		op_add_in(p->m, new, op->in[i]); /* replaced below */
@@ -334,7 +334,7 @@ static void part_repeat(struct part *p, struct op *op)
 		struct value *like = new->body->args.at[i];
 		struct sharding sh = like->sh;
 
-		if (HAS(op, local) && op->at.local >> i & 1) /* each stage has its own */
+		if (repeat_local(op, i)) /* each stage has its own */
 			sh.sum |= 1u << pipe_axis(p->m);
 		put_result(p, op->out[i], op_add_out(p->m, new, like), &sh);
 	}
@@ -542,7 +542,7 @@ bool pass_partition(struct module *m, struct diag *d)
 		for (uint32_t i = 0; i < op->nout; i++)
 			op->out[i]->home = &m->top;
 	}
-	drop_dead(&m->top);
+	drop_dead(m->mem, &m->top);
 	m->form = PARTITIONED;
 	return !p.failed;
 }

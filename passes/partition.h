@@ -125,7 +125,7 @@ uint32_t until_late(const struct module *m); /* axes over which a sum may wait f
 struct value *rename_root(struct part *p, struct value *v); /* through aliases */
 
 /* -- drop.c -- */
-void drop_dead(struct block *block);
+void drop_dead(struct arena *mem, struct block *block);
 
 static inline struct work *op_work(const struct op *op) { return op->aux; }
 

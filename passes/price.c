@@ -373,7 +373,7 @@ static void note_sums(struct pricing *p, const struct op *loop)
 	for (uint32_t i = first; HAS(loop, acc) && p->m->micro > 1 && i < loop->body->yields.n; i++) {
 		const struct value *v = loop->body->yields.at[i];
 
-		if (loop->at.acc >> (i - first) & 1 && v->def && v->home == loop->body)
+		if (repeat_adds(loop, i) && v->def && v->home == loop->body)
 			p->note[v->def->mark].bytes += width * (double)local_count(p->m, v);
 	}
 }

@@ -115,7 +115,6 @@ bool same_spot(const struct spot *a, const struct spot *b);
 bool row_of(const struct module *m, const struct value *v, const struct value *whole, dimid dim);
 /* What counts the rows of v, which lies in whole. */
 int row_depth(const struct prover *p, const struct op *repeat, const struct value *v, const struct spot *whole);
-bool sums_up(const struct op *repeat, uint32_t k);
 bool view_keeps(const struct module *m, const struct op *op); /* a view that need not move an element */
 bool may_lie_on(const struct op *op, uint32_t result, uint32_t operand); /* read before it is written, wherever it is */
 

@@ -61,7 +61,7 @@ static bool put_row(struct prover *p, const struct op *r, uint32_t k)
 {
 	const struct value *y = r->body->yields.at[k], *whole = r->out[k];
 	struct held *w = held(p, whole);
-	bool sums = sums_in_step(p->m) && sums_up(r, k);
+	bool sums = sums_in_step(p->m) && repeat_adds(r, k);
 	struct spot s = row_spot(p, r, whole);
 	struct bytes at = range_of(p, &s);
 
@@ -146,11 +146,6 @@ static bool is_piped(const struct prover *p, const struct op *r)
 	return p->l && !r->home->owner && is_staged(p->m, r->at.dim);
 }
 
-static bool is_local(const struct op *r, int64_t k)
-{
-	return HAS(r, local) && k < 63 && (r->at.local >> k & 1);
-}
-
 static bool goes_back(const struct op *r)
 {
 	return HAS(r, reverse) && r->at.reverse;
@@ -167,7 +162,7 @@ static bool holds_loop(const struct block *b)
 /* A loop of a pipeline that is carried on from another chunk has what it carries from there. */
 static bool is_entered(struct prover *p, const struct op *r, int64_t k)
 {
-	if (!is_piped(p, r) || p->chunk < 0 || is_local(r, k))
+	if (!is_piped(p, r) || p->chunk < 0 || repeat_local(r, (uint32_t)k))
 		return true;
 	struct trips t = pipe_trips(p->m, r->at.dim, p->chunk);
 
@@ -219,7 +214,7 @@ static bool begin_stack(struct prover *p, const struct op *r, uint32_t k)
 	const struct value *in = made_in(p, r->out[k]);
 	struct held *h = held(p, r->out[k]);
 	int64_t lo = range_of(p, &h->spot).lo;
-	bool sums = sums_in_step(p->m) && sums_up(r, k), begins = true;
+	bool sums = sums_in_step(p->m) && repeat_adds(r, k), begins = true;
 
 	if (in) {
 		if (h->spot.adds && !sums)
@@ -377,7 +372,7 @@ static bool walk_chunks(struct prover *p, const struct op *r)
 	bool all = pipe_rows(p->m, r->at.dim, p->stage) == dim_size(p->m, r->at.dim);
 
 	for (int64_t k = 0; k < r->at.ncarry; k++)
-		if (!is_local(r, k) && (!all || goes_back(r)))
+		if (!repeat_local(r, (uint32_t)k) && (!all || goes_back(r)))
 			return unsafe(p, r, "%s is carried on from stage to stage once a step", prove_name(p, r->out[k]));
 	for (int g = 0; g < pipe_chunks(p->m); g++)
 		if (pipe_stage(p->m, g) == p->stage && !walk_chunk(p, r, g))

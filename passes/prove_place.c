@@ -56,13 +56,6 @@ int prove_depth(const struct block *block)
 	return n;
 }
 
-bool sums_up(const struct op *repeat, uint32_t k)
-{
-	int64_t bit = (int64_t)k - repeat->at.ncarry;
-
-	return bit >= 0 && bit < 63 && HAS(repeat, acc) && (repeat->at.acc >> bit & 1);
-}
-
 /* -- views -- */
 
 static dimid renamed(const struct op *op, dimid d)
@@ -318,7 +311,7 @@ static bool place_where_sent(struct prover *p, const struct value *v, const stru
 			continue;
 		if (!place_row(p, v, r, r->out[k]))
 			return false;
-		s->adds |= sums_in_step(p->m) && sums_up(r, k);
+		s->adds |= sums_in_step(p->m) && repeat_adds(r, k);
 		return true;
 	}
 	return to && to->code == OP_WRITE ? place_in_buffer(p, v, to->at.buf) : lost(p, v, "it has no offset");

@@ -445,6 +445,6 @@ int64_t rematerialize(struct module *m, int64_t stacks, struct front **fronts)
 	do_top(m);
 	merge_collectives(&m->top);
 	block_unmark(&m->top);
-	drop_dead(&m->top);
+	drop_dead(m->mem, &m->top);
 	return stacks;
 }

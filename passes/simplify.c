@@ -477,11 +477,12 @@ static void mark_block(struct block *block)
 }
 
 /* Takes the operands and results of a repeat away that nobody reads. */
-static bool prune(struct op *op)
+static bool prune(struct arena *mem, struct op *op)
 {
 	struct block *body = op->body;
 	uint32_t nc = (uint32_t)op->at.ncarry, nw = nc + (uint32_t)op->at.nwith, n = 0;
-	int64_t acc = 0, ncarry = 0, nwith = 0;
+	int64_t ncarry = 0, nwith = 0;
+	struct bits acc = { 0 };
 	bool any = false;
 
 	for (uint32_t i = 0; i < op->nin; i++) {
@@ -503,8 +504,8 @@ static bool prune(struct op *op)
 			any = true;
 			continue;
 		}
-		if (i >= nc && i - nc < 63 && (op->at.acc >> (i - nc) & 1))
-			acc |= (int64_t)1 << (n - ncarry);
+		if (repeat_adds(op, i))
+			acc = bits_with(mem, acc, n - ncarry);
 		op->out[n] = op->out[i];
 		op->out[n]->no = n;
 		body->yields.at[n] = body->yields.at[i];
@@ -517,7 +518,7 @@ static bool prune(struct op *op)
 	return any;
 }
 
-static bool sweep_block(struct block *block)
+static bool sweep_block(struct arena *mem, struct block *block)
 {
 	bool any = false;
 
@@ -529,9 +530,9 @@ static bool sweep_block(struct block *block)
 			continue;
 		}
 		if (op->code == OP_REPEAT)
-			any |= prune(op);
+			any |= prune(mem, op);
 		if (op->body)
-			any |= sweep_block(op->body);
+			any |= sweep_block(mem, op->body);
 	}
 	return any;
 }
@@ -564,7 +565,7 @@ static bool drop_dead(struct module *m)
 {
 	block_unmark(&m->top);
 	mark_block(&m->top);
-	bool any = sweep_block(&m->top);
+	bool any = sweep_block(m->mem, &m->top);
 	mend_of(&m->top);
 	return any;
 }

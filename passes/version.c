@@ -105,10 +105,7 @@ static struct sharding without_dim(const struct value *whole, const struct value
 
 static bool acc_result(const struct value *v)
 {
-	const struct op *op = v->def;
-	int64_t k = (int64_t)v->no - op->at.ncarry;
-
-	return HAS(op, acc) && k < 63 && op->at.acc >> k & 1;
+	return repeat_adds(v->def, v->no);
 }
 
 static bool gate_shut(const struct part *p, const struct info *i)
@@ -407,7 +404,7 @@ static struct value *exact_stacked(struct part *p, struct value *v, struct info 
 	struct value *out = op_add_out(p->m, op, v);
 	int64_t k = (int64_t)op->nout - 1 - op->at.ncarry;
 	if (acc)
-		SET(op, acc, (HAS(op, acc) ? op->at.acc : 0) | 1ll << k);
+		SET(op, acc, bits_with(p->m->mem, op->at.acc, k));
 	out->sh = *sh;
 	out->placed = true;
 	add_version(p, v, out);

@@ -112,13 +112,6 @@ static bool step_row(struct placing *p, const struct value *v, const struct op *
 	return true;
 }
 
-bool adds_up(const struct op *r, uint32_t k)
-{
-	int64_t bit = (int64_t)k - r->at.ncarry;
-
-	return bit >= 0 && bit < 63 && HAS(r, acc) && (r->at.acc >> bit & 1);
-}
-
 static bool place_arg(struct placing *p, const struct value *v, struct loc *at)
 {
 	const struct op *r = v->home->owner;
@@ -168,7 +161,7 @@ static bool place_target(struct placing *p, const struct value *v, struct loc *a
 			return place_arg(p, v->home->args.at[k], at);
 		if (!is_row(p->m, v, r->out[k], r->at.dim))
 			continue;
-		if (sums_in_step(p->m) && adds_up(r, k))
+		if (sums_in_step(p->m) && repeat_adds(r, k))
 			at->adds = true;
 		if (!place_value(p, r->out[k], at) || !step_row(p, v, r, r->out[k], at))
 			return false;

@@ -17,7 +17,6 @@ bool is_cut(const struct module *m, const struct op *repeat); /* its iterations 
 int row_counter(const struct placing *p, const struct op *repeat, const struct value *whole, int region); /* which of a rank's counts rows */
 bool place_checked(struct placing *p, const struct value *v, struct loc *at); /* and within the arena */
 int depth_of(const struct block *block);
-bool adds_up(const struct op *r, uint32_t k); /* result k is a stack summed over the microbatches */
 bool safe_bytes(const struct module *m, const struct value *v, int64_t *bytes); /* false: overflow */
 
 #endif

@@ -80,7 +80,7 @@ static bool stack_one(struct lowering *l, const struct op *r, uint32_t k, struct
 {
 	if (!row_move(l, r, r->body->yields.at[k], r->out[k], true, mv))
 		return false;
-	mv->m.mode = sums_in_step(l->m) && adds_up(r, k) ? MODE_ADD : MODE_COPY;
+	mv->m.mode = sums_in_step(l->m) && repeat_adds(r, k) ? MODE_ADD : MODE_COPY;
 	mv->to.rows |= is_cut(l->m, r);
 	*needed = !same_loc(&mv->to, &mv->from);
 	return true;
@@ -126,7 +126,7 @@ static bool lower_carry(struct lowering *l, const struct op *r, struct loop *x)
 		if (!find_loc(l, o, &mv.to) || !find_loc(l, r->in[k], &mv.from) || !covers(r->in[k], o) || !covers(y, o))
 			return odd(l, r, "a carried value changes its dims");
 		mover_init(l->m, &mv.m, o, NODIM, o, r->in[k]);
-		bool own = x->staged && HAS(r, local) && k < 63 && (r->at.local >> k & 1);
+		bool own = x->staged && repeat_local(r, (uint32_t)k);
 
 		if (!same_loc(&mv.to, &mv.from) && x->staged && !own)
 			PUSH(l->rt->mem, &x->entry, mv);

@@ -37,4 +37,19 @@ if expect "they are no threads of one process" 3 "$PTC" run "$TMP/many.plan" --d
 	says "they are no threads of one process" "5000 ranks: each is a thread here, and this process has at most 4096" "$TMP/err"
 	says "what to do is said" "note: .*a smaller --mesh" "$TMP/err"
 fi
+
+# -- params of a repeat: each has a gradient that microbatches add up --
+{
+	printf 'dim batch = 8, d = 4, layers = 3\ninput x[batch, d]: float\nh[batch, d] = x\nrepeat layers {\n'
+	seq -f '    param w%g[d] ~ normal(0.5)' 70
+	seq -f '    h = tanh(h + w%g)' 70
+	printf '}\nloss = sum(h * h)\nminimize loss with sgd(lr = 0.01)\n'
+	printf 'plan {\n\tmesh dp = 2\n\tbatch -> dp\n\tmicrobatches = 2\n}\n'
+	for order in 1f1b zb_h1; do
+		printf 'plan by_%s {\n\tmesh pp = 3\n\tlayers -> pp\n\tpipeline %s\n\tmicrobatches = 4\n}\n' $order $order
+	done
+} >"$TMP/many.pdsl"
+for plan in "" 1f1b zb_h1; do
+	if expect "70 params in a repeat $plan" 0 "$PTC" check "$TMP/many.pdsl" ${plan:+--plan by_$plan}; then says "70 params in a repeat $plan" "^the same$" "$TMP/out"; fi
+done
 finish

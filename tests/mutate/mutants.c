@@ -613,13 +613,22 @@ static bool drop_accumulate(struct module *m, uint64_t *seed)
 	return true;
 }
 
+static struct bits flipped(struct module *m, struct bits b, uint64_t i)
+{
+	struct bits x = { 0 };
+
+	for (int64_t k = 0; k < bits_end(b); k++)
+		x = bits_has(b, k) && k != (int64_t)i ? bits_with(m->mem, x, k) : x;
+	return bits_has(b, (int64_t)i) ? x : bits_with(m->mem, b, (int64_t)i);
+}
+
 static bool flip_acc(struct module *m, uint64_t *seed)
 {
 	struct op *op = pick(m, seed, false, is_repeat);
 
 	if (!op || op->nout <= op->at.ncarry)
 		return false;
-	SET(op, acc, op->at.acc ^ 1ll << draw(seed, op->nout - (uint64_t)op->at.ncarry));
+	SET(op, acc, flipped(m, op->at.acc, draw(seed, op->nout - (uint64_t)op->at.ncarry)));
 	return true;
 }
 
@@ -860,7 +869,7 @@ static bool flip_local(struct module *m, uint64_t *seed)
 
 	if (!op || !op->at.ncarry || !m->pipe.end.n)
 		return false;
-	SET(op, local, op->at.local ^ 1ll << draw(seed, (uint64_t)op->at.ncarry));
+	SET(op, local, flipped(m, op->at.local, draw(seed, (uint64_t)op->at.ncarry)));
 	return true;
 }
 

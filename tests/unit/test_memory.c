@@ -316,7 +316,7 @@ static void sums_over_microbatches(void **state)
 	PUSH(p.mem, &r->body->yields, grad);
 	op_type(&p.b, r, 0, F32, 2, dn)->sh.on[0] = over;
 	stack_type(&p, r, 1, grad, false);
-	SET(r, acc, 1);
+	SET(r, acc, bits_of_word(p.mem, 1));
 	struct value *last = b_rename(&p.b, r->out[0], p.x, p.y), *g2 = b_einsum(&p.b, x, last, F32, 2, keep);
 
 	last->sh.on[0] = over;

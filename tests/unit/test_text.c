@@ -295,6 +295,32 @@ static void size_is_bounded(void **state)
 	arena_free(r.mem);
 }
 
+/* Of more numbers than an int has bits. */
+static void sets_are_read(void **state)
+{
+	static const struct {
+		const char *set, *why; /* NULL: it reads back */
+	} all[] = { { "0", NULL }, { "9223372036854775807", NULL }, { "\"8000000000000000\"", NULL }, { "\"1f0000000000000003\"", NULL },
+		    { "-1", "out of range" }, { "\"\"", "digits of a set" }, { "\"7fffffffffffffff\"", "digits of a set" },
+		    { "\"01f0000000000000003\"", "digits of a set" }, { "\"1g0000000000000003\"", "digits of a set" } };
+	struct run r = start();
+
+	(void)state;
+	for (size_t i = 0; i < LEN(all); i++) {
+		const char *text = arena_printf(r.mem, HEAD "forward:\n  %%0 = repeat {dim=a, ncarry=0, acc=%s, local=%s} : f32[a] {\n"
+							"    yield\n  }\n", all[i].set, all[i].set);
+		size_t n;
+
+		diag_init(&r.d, r.mem, NULL, NULL);
+		struct module *m = module_parse(r.mem, "t", text, strlen(text), &r.d);
+		if (all[i].why && !(r.d.errors && strstr(r.d.log.s, all[i].why)))
+			fail_msg("%s: not '%s', but: %s", all[i].set, all[i].why, r.d.log.s);
+		if (!all[i].why && (!m || !strstr(module_print(m, r.mem, &n), arena_printf(r.mem, "acc=%s, local=%s}", all[i].set, all[i].set))))
+			fail_msg("%s is not read back: %s", all[i].set, r.d.log.s);
+	}
+	arena_free(r.mem);
+}
+
 static uint64_t rnd(uint64_t *s)
 {
 	*s ^= *s << 13;
@@ -463,6 +489,7 @@ int main(void)
 		cmocka_unit_test(wrong_declarations_are_refused),
 		cmocka_unit_test(wrong_ops_are_refused),
 		cmocka_unit_test(size_is_bounded),
+		cmocka_unit_test(sets_are_read),
 		cmocka_unit_test(numbers_keep_their_bits),
 		cmocka_unit_test(names_keep_their_bytes),
 		cmocka_unit_test(of_a_lost_op_is_not_printed),
