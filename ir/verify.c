@@ -97,17 +97,37 @@ static bool check_axis_table(struct verifier *v)
 	return true;
 }
 
+/* Do these bits name places that the pipeline has? What only others run nobody runs. */
+static bool are_places(const struct verifier *v, int64_t bits)
+{
+	uint32_t n = 2 * v->m->pipe.loops.n + 1;
+
+	return v->m->form != PLANNED || pipe_axis(v->m) < 0 || !((uint64_t)bits >> n);
+}
+
+/* Elements of an input that follows another are those of its data, some further on. */
+static bool follows(const struct buffer *b, const struct buffer *first)
+{
+	return b->role == B_INPUT && first->role == B_INPUT && !first->next_of && first->nd == b->nd &&
+	       memcmp(first->d, b->d, b->nd * sizeof *b->d) == 0;
+}
+
 static bool check_buffer(struct verifier *v, const struct buffer *b)
 {
 	const struct module *m = v->m;
+	const struct buffer *first = b->next_of ? find_buffer(m, b->next_of) : NULL;
 	bool ok = check_dims(v, b->name, b->nd, b->d);
 
 	if (find_buffer(m, b->name) != b)
 		ok = ver_fail(v, NULL, "buffer '%s' twice", b->name);
 	if (b->dt >= NDTYPE || b->role >= NROLE || b->init >= NINIT)
 		ok = ver_fail(v, NULL, "buffer '%s' has no type, role or init", b->name);
-	if (b->next_of && !find_buffer(m, b->next_of))
+	if (b->next_of && !first)
 		ok = ver_fail(v, NULL, "buffer '%s' follows '%s', which there is not", b->name, b->next_of);
+	if (first && !follows(b, first))
+		ok = ver_fail(v, NULL, "buffer '%s' follows '%s', which is no input of its dims with data of its own", b->name, b->next_of);
+	if (!are_places(v, b->where))
+		ok = ver_fail(v, NULL, "buffer '%s' is at a place that the pipeline has not got", b->name);
 	if (b->owner && !find_buffer(m, b->owner))
 		ok = ver_fail(v, NULL, "buffer '%s' belongs to '%s', which there is not", b->name, b->owner);
 	if (!ok || m->form < PLACED)
@@ -287,6 +307,8 @@ static bool check_op(struct verifier *v, const struct op *op, const struct block
 		ok = check_value(v, op->out[i], op, i, block) && ok;
 	if (op->body)
 		ok = check_block(v, op->body) && ok;
+	if ((HAS(op, where) && !are_places(v, op->at.where)) || (HAS(op, from) && !are_places(v, op->at.from)))
+		ok = ver_fail(v, op, "it is at a place that the pipeline has not got");
 	if (HAS(op, async) && !may_fly(op->code))
 		ok = ver_fail(v, op, "it is no collective and no copy, it can't be {async}");
 	ok = ok && (opinfo[op->code].class != C_HOST || check_host(v, op));

@@ -171,10 +171,12 @@ static bool prove_groups(struct prover *p, const struct block *block, bool toget
 {
 	for (const struct op *op = block->first; op; op = op->next) {
 		bool here = block->owner ? together : op->phase != FORWARD && op->phase != BACKWARD;
-		bool joins = comm_sends(op->code) || opinfo[op->code].class == C_ATTN;
+		bool attends = opinfo[op->code].class == C_ATTN, joins = (comm_sends(op->code) || attends) && (comm_axes(op) >> pipe_axis(p->m) & 1);
 
-		if (joins && (comm_axes(op) >> pipe_axis(p->m) & 1) && !here)
+		if (joins && !here)
 			return unsafe(p, op, "it joins stages, which do not come here together");
+		if (joins && attends && HAS(op, where) && op->at.where)
+			return unsafe(p, op, "keys come from all stages, and some do not run it");
 		if (op->code == OP_REPEAT && !prove_groups(p, op->body, here && (block->owner || !is_staged(p->m, op->at.dim))))
 			return false;
 	}

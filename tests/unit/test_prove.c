@@ -475,6 +475,20 @@ static void parts_of_no_stage(void **state)
 	idle_refused(&x, "a sum of parts names the stages that have them");
 }
 
+/* What only a stage runs that there is not: no stage would. */
+static void places_of_no_pipeline(void **state)
+{
+	struct stages x;
+
+	(void)state;
+	idle_open(&x);
+	SET(find(&x.m->top, OP_REPORT, 0), where, 1 << 20);
+	idle_refused(&x, "report: it is at a place that the pipeline has not got");
+	idle_open(&x);
+	x.m->bufs.at[x.m->bufs.n - 1]->where = 1 << 20;
+	idle_refused(&x, "is at a place that the pipeline has not got");
+}
+
 static void idle_stage_holds(void **state)
 {
 	struct stages x;
@@ -732,7 +746,7 @@ int main(void)
 		cmocka_unit_test(messages_out_of_order), cmocka_unit_test(stages_in_a_circle),
 		cmocka_unit_test(nobody_takes),	       cmocka_unit_test(arena_of_a_stage),
 		cmocka_unit_test(forwards_first),      cmocka_unit_test(listed_actions),
-		cmocka_unit_test(idle_stage_lacks),    cmocka_unit_test(idle_stage_gives), cmocka_unit_test(parts_of_no_stage),
+		cmocka_unit_test(idle_stage_lacks),    cmocka_unit_test(idle_stage_gives), cmocka_unit_test(parts_of_no_stage), cmocka_unit_test(places_of_no_pipeline),
 		cmocka_unit_test(idle_stage_holds),    cmocka_unit_test(what_is_proved_opens),
 		cmocka_unit_test(made_is_sound),       cmocka_unit_test(made_of_wrong_type),
 		cmocka_unit_test(made_unsafe),	       cmocka_unit_test(made_unreadable),

@@ -72,6 +72,9 @@ static void tables(void **state)
 	wrong_in("ptc-ir 1\nmodule micro=4\naxis b=2 time\n", "", "the time axis is not one of 4");
 	wrong_in("ptc-ir 1\nmodule form=partitioned micro=4\n", "", "without a time axis");
 	wrong_in("ptc-ir 1\nmodule\nbuffer @\"x\" input int[] next=\"y\":1\n", "", "follows 'y'");
+	wrong_in("ptc-ir 1\nmodule\nbuffer @\"x\" input int[] next=\"x\":1\n", "", "follows 'x', which is no input of its dims with data of its own");
+	wrong_in("ptc-ir 1\nmodule\nbuffer @\"x\" input int[] next=\"y\":1\nbuffer @\"y\" state int[] init=zeros\n", "", "follows 'y', which");
+	wrong_in("ptc-ir 1\nmodule\ndim a=2\nbuffer @\"x\" input int[] next=\"y\":1\nbuffer @\"y\" input int[a]\n", "", "follows 'y', which");
 	wrong_in("ptc-ir 1\nmodule\nbuffer @\"x\" opt int[] owner=\"y\"\n", "", "belongs to 'y'");
 	wrong_in("ptc-ir 1\nmodule form=placed\nmesh a=2\ndim d=2\nbuffer @\"x\" opt int[d@a.a]\n", "", "axis 'a' twice");
 	wrong_in("ptc-ir 1\nmodule form=placed\nmesh a=2\ndim d=2\nbuffer @\"x\" opt int[d]+a\n", "", "pending");
