@@ -1,6 +1,18 @@
 /* ir/layout.c - where the regions of each stage lie, action by action. */
 #include "ir/laying.h"
 
+/* Bytes of all pieces that a stage may have, and of the buffers of all channels, or more. */
+static bool fits_an_arena(struct arena *mem, const struct module *m)
+{
+	struct regions *r = regions_of(mem, m);
+	double pieces = 3.0 * pipe_chunks(m) * (double)m->micro + 1 + 4.0 * pipe_chunks(m) * (double)(m->pipe.buffers + 2), sum = 0;
+
+	regions_measure(r, m);
+	for (uint32_t i = 0; i < r->at.n; i++)
+		sum += (double)r->at.at[i].bytes * (r->at.at[i].dim == NODIM ? 1 : (double)dim_size(m, r->at.at[i].dim)) * pieces;
+	return sum < 0x1p62;
+}
+
 const char *layout_refused(struct arena *mem, const struct module *m, struct span *at)
 {
 	int last = 2 * (int)m->pipe.loops.n;
@@ -23,7 +35,7 @@ const char *layout_refused(struct arena *mem, const struct module *m, struct spa
 			*at = op->span;
 			return arena_printf(mem, "%s has not got one place along the pipeline", opinfo[op->code].name);
 		}
-	return NULL;
+	return fits_an_arena(mem, m) ? NULL : "what lies on a stage is larger than any memory";
 }
 
 int channel_find(const struct channels *all, int from, int to, enum phase phase)

@@ -1,6 +1,7 @@
 /* ir/limits.h - every fixed size that a plan must fit: what the front end takes, the proof asks for and the runtime has room for. */
 #ifndef PTC_LIMITS_H
 #define PTC_LIMITS_H
+#include <stdint.h>
 
 enum {
 	MAX_MESH = 6,            /* axes of a mesh */
@@ -19,5 +20,8 @@ enum {
 	/* of a process */
 	MOST_THREADS = 4096      /* ranks: no limit of a plan, which may be run by many processes */
 };
+
+/* A value, and a memory or an offset in it, in bytes. */
+static const int64_t MOST_ELEMENTS = (int64_t)1 << 56, MAX_MEMORY = (int64_t)1 << 56;
 
 #endif

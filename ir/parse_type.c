@@ -1,8 +1,6 @@
 /* ir/parse_type.c - types of values in IR text: dims, axes, shapes, facts. */
 #include "ir/parse.h"
 
-static const int64_t MOST_ELEMENTS = (int64_t)1 << 56; /* of a value */
-
 dimid parse_dim(struct parser *p)
 {
 	struct token at = p->tok;

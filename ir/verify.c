@@ -5,8 +5,6 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 
-static const int64_t MOST_ELEMENTS = (int64_t)1 << 56;
-
 bool ver_fail(struct verifier *v, const struct op *op, const char *fmt, ...)
 {
 	struct text t = { .mem = v->d->mem };
@@ -126,6 +124,8 @@ static bool check_buffer(struct verifier *v, const struct buffer *b)
 		ok = ver_fail(v, NULL, "buffer '%s' follows '%s', which there is not", b->name, b->next_of);
 	if (first && !follows(b, first))
 		ok = ver_fail(v, NULL, "buffer '%s' follows '%s', which is no input of its dims with data of its own", b->name, b->next_of);
+	if (b->off > MAX_MEMORY)
+		ok = ver_fail(v, NULL, "buffer '%s' lies behind the end of any memory", b->name);
 	if (!are_places(v, b->where))
 		ok = ver_fail(v, NULL, "buffer '%s' is at a place that the pipeline has not got", b->name);
 	if (b->owner && !find_buffer(m, b->owner))
@@ -153,6 +153,8 @@ static bool check_value(struct verifier *v, const struct value *x, const struct 
 	v->seen[x->id] = (struct value *)x;
 	if (x->dt >= NDTYPE || x->kind >= NKIND)
 		return ver_fail(v, def, "%%%u has no type or kind", x->id);
+	if (x->off > MAX_MEMORY)
+		return ver_fail(v, def, "%%%u lies behind the end of any memory", x->id);
 	what = arena_printf(v->d->mem, "%%%u", x->id);
 	if (!check_dims(v, what, x->nd, x->d))
 		return false;
@@ -360,6 +362,8 @@ bool verify(const struct module *m, struct diag *d)
 
 	if (m->form >= NFORM || (m->precision != F32 && m->precision != BF16) || m->micro < 1)
 		return ver_fail(&v, NULL, "the module has no form, precision or microbatches");
+	if (m->arena > MAX_MEMORY || m->host > MAX_MEMORY || m->workspace > MAX_MEMORY)
+		return ver_fail(&v, NULL, "it wants more than any memory has");
 	if (!check_dim_table(&v) || !check_axis_table(&v))
 		return false;
 	v.time = time_axis(m);

@@ -339,7 +339,7 @@ static bool move_dims(struct verifier *v, const struct op *op, struct set *s, co
 		if (in_set(s, to->d[i]))
 			return ver_fail(v, op, "the operand has dim '%s' already", v->m->dims.at[to->d[i]].name);
 		set_add(s, to->d[i]);
-		if (b && dim_size(v->m, to->d[i]) > ((int64_t)1 << 56) / b)
+		if (b && dim_size(v->m, to->d[i]) > MOST_ELEMENTS / b)
 			return ver_fail(v, op, "too many elements");
 		b *= dim_size(v->m, to->d[i]);
 	}

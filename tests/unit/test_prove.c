@@ -489,6 +489,32 @@ static void places_of_no_pipeline(void **state)
 	idle_refused(&x, "is at a place that the pipeline has not got");
 }
 
+/* Offsets, rows and arenas that no number holds. */
+static void larger_than_memory(void **state)
+{
+	static const char *const words[] = { "lies behind the end of any memory", "lies behind the end of any memory",
+					     "it wants more than any memory has", "what lies on a stage is larger than any memory" };
+
+	(void)state;
+	for (size_t i = 0; i < LEN(words); i++) {
+		struct stages x;
+
+		idle_open(&x);
+		struct plan p = { x.mem, x.d, x.m };
+
+		if (i == 0)
+			find(&p.m->top, OP_REPEAT, 0)->out[0]->off = INT64_MAX - 63;
+		if (i == 1)
+			p.m->bufs.at[p.m->bufs.n - 1]->off = INT64_MAX - 63;
+		if (i == 2)
+			p.m->arena = INT64_MAX;
+		for (struct op *op = p.m->top.first; i == 3 && op; op = op->next)
+			for (uint32_t k = 0; k < op->nout; k++)
+				op->out[k]->off = op->out[k]->off < 0 ? -1 : MAX_MEMORY;
+		refused(&p, words[i]);
+	}
+}
+
 static void idle_stage_holds(void **state)
 {
 	struct stages x;
@@ -746,7 +772,7 @@ int main(void)
 		cmocka_unit_test(messages_out_of_order), cmocka_unit_test(stages_in_a_circle),
 		cmocka_unit_test(nobody_takes),	       cmocka_unit_test(arena_of_a_stage),
 		cmocka_unit_test(forwards_first),      cmocka_unit_test(listed_actions),
-		cmocka_unit_test(idle_stage_lacks),    cmocka_unit_test(idle_stage_gives), cmocka_unit_test(parts_of_no_stage), cmocka_unit_test(places_of_no_pipeline),
+		cmocka_unit_test(idle_stage_lacks),    cmocka_unit_test(idle_stage_gives), cmocka_unit_test(parts_of_no_stage), cmocka_unit_test(places_of_no_pipeline), cmocka_unit_test(larger_than_memory),
 		cmocka_unit_test(idle_stage_holds),    cmocka_unit_test(what_is_proved_opens),
 		cmocka_unit_test(made_is_sound),       cmocka_unit_test(made_of_wrong_type),
 		cmocka_unit_test(made_unsafe),	       cmocka_unit_test(made_unreadable),
