@@ -103,7 +103,7 @@ static struct module *lower(struct arena *mem, struct sources *src, struct diag 
 	c.m = module_new(mem, src);
 	c.items = items;
 	c.m->name = module_name(mem, path);
-	c.m->workspace = (int64_t)256 << 20;
+	c.m->workspace = USUAL_WORKSPACE;
 	top.b = (struct builder){ .m = c.m, .block = &c.m->top, .phase = FORWARD };
 	c.frame = &top;
 	c.file = scope_push(&c, NULL);

@@ -24,4 +24,6 @@ enum {
 /* A value, and a memory or an offset in it, in bytes. */
 static const int64_t MOST_ELEMENTS = (int64_t)1 << 56, MAX_MEMORY = (int64_t)1 << 56;
 
+static const int64_t USUAL_WORKSPACE = (int64_t)256 << 20;
+
 #endif

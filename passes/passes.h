@@ -92,6 +92,7 @@ struct comm_row *stage_table(struct arena *mem, const struct module *m, int stag
 struct proof {
 	int64_t stages, collectives, channels, reads, writes;
 	double seconds;
+	bool cramped; /* it failed since the plan has too little workspace, which is no fault of ours */
 };
 bool prove_plan(const struct module *m, struct proof *proof, struct diag *d);
 /* The same, but for what only shows that a plan is not the compiler's: something is computed in vain. */

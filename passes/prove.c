@@ -24,6 +24,20 @@ bool unsafe(struct prover *p, const struct op *op, const char *fmt, ...)
 	return diag_error(p->d, op->span, "unsafe plan: %s: %s", opinfo[op->code].name, what);
 }
 
+/* 0: as much as a runtime takes by itself. */
+bool has_workspace(struct prover *p, const struct op *op, const char *what, int64_t bytes)
+{
+	int64_t all = p->m->workspace ? p->m->workspace : USUAL_WORKSPACE;
+
+	if (bytes <= all)
+		return true;
+	p->proof->cramped = true;
+	diag_error(p->d, op->span, "%s needs %lld bytes of workspace for %s, and the plan has %lld", opinfo[op->code].name, (long long)bytes, what,
+		   (long long)all);
+	diag_note(p->d, (struct span){ 0 }, "'workspace = %lld' in the plan, or in --set, gives it that", (long long)bytes);
+	return false;
+}
+
 const char *prove_name(struct prover *p, const struct value *v)
 {
 	return v->name ? arena_printf(p->d->mem, "%%%u '%s'", v->id, v->name) : arena_printf(p->d->mem, "%%%u", v->id);
@@ -229,7 +243,7 @@ bool prove_made(struct module *m, struct proof *proof, struct diag *d)
 	bool ok = prove_text(m, proof, d);
 
 	proof->seconds = seconds_now() - start;
-	if (!ok)
+	if (!ok && !proof->cramped)
 		own_fault(d);
 	return ok;
 }

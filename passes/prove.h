@@ -164,6 +164,9 @@ bool prove_channels(struct prover *p);
 bool unsafe(struct prover *p, const struct op *op, const char *fmt, ...) PRINTF(3, 4);
 const char *prove_name(struct prover *p, const struct value *v); /* %12 'x' */
 
+/* Is there so much workspace? If not it is said, with the way out: a plan may be given more. */
+bool has_workspace(struct prover *p, const struct op *op, const char *what, int64_t bytes);
+
 /* Where the memory ends that these bytes begin in: the arena, or the host's part, which has addresses behind it. */
 static inline int64_t prove_end(const struct prover *p, struct bytes at)
 {

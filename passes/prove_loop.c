@@ -301,7 +301,7 @@ static bool carry(struct prover *p, const struct op *r)
 			if (pass != 0 && !write_value(p, r, o))
 				return false;
 		}
-	return kept <= p->m->workspace || unsafe(p, r, "its carried values need %lld bytes of workspace", (long long)kept);
+	return has_workspace(p, r, "what it carries", kept);
 }
 
 /* What was carried on in a row of a stack around it is that row now. */

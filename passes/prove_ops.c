@@ -26,12 +26,32 @@ static bool prove_heads(struct prover *p, const struct op *op)
 	return !HAS(op, causal) || !has_dim(k, op->at.causal) || unsafe(p, op, "k has the positions of the queries");
 }
 
+static int64_t floats(const struct prover *p, const struct value *v)
+{
+	return round_up(4 * local_count(p->m, v));
+}
+
+/* In the workspace: the keys of others, two blocks of them in turn, and what grows as float32 where its result does not. */
+static int64_t attention_room(const struct prover *p, const struct op *op)
+{
+	bool ring = attn_ring(op), apart = attn_apart(op), grad = op->code == OP_ATTENTION_GRAD, wide = op->in[0]->dt == F32;
+	int64_t n = 0;
+
+	for (uint32_t k = 0; grad && !wide && k < 3; k++)
+		n += floats(p, op->out[k]);
+	if (!grad && (!wide || apart))
+		n += floats(p, op->out[0]) + (apart ? floats(p, op->out[1]) : 0);
+	for (uint32_t k = 1; ring && k < 3; k++)
+		n += 2 * round_up(local_bytes(p->m, op->in[k])) + (grad ? 2 * floats(p, op->out[k]) : 0);
+	return ring || apart ? n : 0;
+}
+
 static bool prove_attention(struct prover *p, const struct op *op)
 {
 	const struct value *v = op->in[2];
 	uint32_t over = axes_bits(&v->sh.on[dim_pos(v, op->at.ctx)]);
 
-	return prove_heads(p, op) &&
+	return prove_heads(p, op) && has_workspace(p, op, "the keys of other ranks", attention_room(p, op)) &&
 	       (over == (attn_ring(op) | attn_apart(op)) || unsafe(p, op, "its keys are not split over its axes"));
 }
 

@@ -182,6 +182,8 @@ static bool by_halves(const struct contractor *g, const struct contraction *x, c
 		if (bytes_of(x, 2) <= most / 2)
 			return widened(g, x, a, b, c, reorder);
 		d = longest(x, true);
+		if (d < 0 || x->n[d] < 2)
+			return packed(g, x, a, b, c, reorder);
 	}
 	struct contraction l = *x, r = *x;
 

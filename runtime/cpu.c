@@ -311,7 +311,7 @@ static bool cpu_open(struct rank *r, size_t bytes, struct diag *d)
 		return diag_error(d, nowhere, "the thread that copies for rank %lld can't be made", (long long)r->no);
 	if (rt->threads > 1 && !(r->team = team_open(rt->threads)))
 		return diag_error(d, nowhere, "the threads of rank %lld can't be made", (long long)r->no);
-	r->gemm = gemm_team(rt->m->workspace > 0 ? rt->m->workspace : INT64_C(256) << 20, r->team);
+	r->gemm = gemm_team(rt->m->workspace > 0 ? rt->m->workspace : USUAL_WORKSPACE, r->team);
 	return r->gemm || diag_error(d, nowhere, "oneDNN can't be used");
 }
 

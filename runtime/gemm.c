@@ -27,6 +27,7 @@ struct primitive {
 struct gemm {
 	void *scratch[NSCRATCH];
 	int64_t bytes[NSCRATCH], limit, held;
+	int parts; /* that share the workspace, this one of them */
 	dnnl_engine_t engine;
 	dnnl_stream_t stream;
 	struct primitive *table;
@@ -52,6 +53,7 @@ struct gemm *gemm_open(int64_t limit)
 	if (!g)
 		return NULL;
 	g->limit = limit;
+	g->parts = 1;
 	g->cap = 64;
 	g->bf16 = has_matrix_units();
 	g->table = calloc(g->cap, sizeof *g->table);
@@ -77,11 +79,14 @@ struct gemm *gemm_team(int64_t limit, struct team *team)
 	}
 	g->team = team;
 	g->of[0] = g;
-	for (int i = 1; i < n; i++)
+	g->parts = n;
+	for (int i = 1; i < n; i++) {
 		if (!(g->of[i] = gemm_open(limit / n))) {
 			gemm_close(g);
 			return NULL;
 		}
+		g->of[i]->parts = n;
+	}
 	return g;
 }
 
@@ -148,8 +153,10 @@ void *gemm_scratch(struct gemm *g, int slot, int64_t bytes)
 	int64_t want = (bytes + 4095) / 4096 * 4096;
 
 	if (g->held - g->bytes[slot] + want > g->limit) {
-		snprintf(g->error, sizeof g->error, "the workspace of %lld bytes is too small: %lld are needed",
-			 (long long)g->limit, (long long)(g->held - g->bytes[slot] + want));
+		long long all = g->limit * g->parts, need = (g->held - g->bytes[slot] + want) * g->parts;
+
+		snprintf(g->error, sizeof g->error, "the workspace of %lld bytes is too small: %lld are needed; 'workspace = %lld' in the plan gives them",
+			 all, need, need);
 		return NULL;
 	}
 	free(g->scratch[slot]);

@@ -331,7 +331,7 @@ void gpu_share_sums(struct contraction *x)
 bool cuda_einsum(struct rank *r, const struct instr *i, const struct contraction *x, const void *a, const void *b, void *c)
 {
 	struct gpu *g = gpu_of(r);
-	int64_t limit = r->rt->m->workspace > 0 ? r->rt->m->workspace : INT64_C(256) << 20;
+	int64_t limit = r->rt->m->workspace > 0 ? r->rt->m->workspace : USUAL_WORKSPACE;
 	struct contraction y = *x;
 	const struct contractor by = { g, limit, true, true, true, room, copy, add, fill, product, none };
 

@@ -53,7 +53,7 @@ bool gpu_enter(struct gpu *g)
 
 static int64_t workspace(const struct runtime *rt)
 {
-	return rt->m->workspace > 0 ? rt->m->workspace : INT64_C(256) << 20;
+	return rt->m->workspace > 0 ? rt->m->workspace : USUAL_WORKSPACE;
 }
 
 char *gpu_room(struct gpu *g, int slot, int64_t bytes)

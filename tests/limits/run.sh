@@ -5,6 +5,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/lib.sh
 
 head -c 40000 /dev/zero | tr '\0' '\77' >"$TMP/x.bin"
+head -c 4000 /dev/zero | tr '\0' '\7' >"$TMP/tokens"
 says() { # NAME WORDS FILE
 	if grep -q "$2" "$3"; then ok "$1"; else bad "$1" "$3"; fi
 }
@@ -51,5 +52,18 @@ fi
 } >"$TMP/many.pdsl"
 for plan in "" 1f1b zb_h1; do
 	if expect "70 params in a repeat $plan" 0 "$PTC" check "$TMP/many.pdsl" ${plan:+--plan by_$plan}; then says "70 params in a repeat $plan" "^the same$" "$TMP/out"; fi
+done
+
+# -- workspace: what follows from the plan is told before it is written, what the library of the machine wants before the first step --
+gpt=tests/equiv/gpt.pdsl
+if expect "no workspace for the keys of others" 1 "$PTC" $gpt --plan ring --mesh cp=2 --set workspace=1000 -o "$TMP/small.plan"; then
+	says "no workspace for the keys of others" "lib.pdsl:25:12: error: attention needs 4096 bytes of workspace for the keys of other ranks, and the plan has 1000" "$TMP/err"
+	says "how it gets some" "note: 'workspace = 4096' in the plan" "$TMP/err"
+	if ! grep -q 'at fault' "$TMP/err" && [ ! -e "$TMP/small.plan" ]; then ok "nobody is at fault"; else bad "nobody is at fault" "$TMP/err"; fi
+fi
+for more in "" ",precision=bf16"; do
+	if expect "no workspace$more" 3 "$PTC" run $gpt --mesh dp=2 --set workspace=1$more --data "$TMP/tokens" --steps 1; then
+		says "no workspace$more" "lib.pdsl:.*the workspace of 1 bytes is too small: [0-9]* are needed; 'workspace = [0-9]*' in the plan" "$TMP/err"
+	fi
 done
 finish
