@@ -243,6 +243,8 @@ static bool walk_read(struct prover *p, const struct op *op)
 
 	if (b->role == B_INPUT)
 		return write_result(p, op, v);
+	if (p->made.at[p->bufs[i].tag])
+		return unsafe(p, op, "'%s' has been written, which holds from the next step on", b->name);
 	if (v->off < 0) {
 		held(p, v)->is = p->bufs[i];
 		return true;

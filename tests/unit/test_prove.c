@@ -607,6 +607,30 @@ static void made_unreadable(void **state)
 	not_made(&x, "the plan:");
 }
 
+/* A step reads what the one before has left in a buffer, wherever it writes it. */
+static void read_of_what_was_written(void **state)
+{
+	static const char head[] = "ptc-ir 1\nmodule \"t\" form=planned precision=f32 micro=1 workspace=1024 arena=128\n"
+		"buffer @\"s\" state f32[] init=zeros off=0\nepilogue:\n%0 = read {buf=\"s\"} : f32[]\n"
+		"%1 = kernel %0 : f32[] off=64 {\nargs %2: f32[]\n%3 = const {value=1} : f32[]\n%4 = add %2, %3 : f32[]\nyield %4\n}\n";
+	static const char write[] = "write %1 {buf=\"s\"}\n", read[] = "%5 = read {buf=\"s\"} : f32[]\nreport %5 {key=\"s\"}\n";
+
+	(void)state;
+	for (int late = 0; late < 2; late++) {
+		struct plan p = { .mem = arena_new() };
+		const char *text = arena_printf(p.mem, "%s%s%s", head, late ? write : read, late ? read : write);
+
+		diag_init(&p.d, p.mem, NULL, NULL);
+		p.m = module_parse(p.mem, "t", text, strlen(text), &p.d);
+		if (!p.m || (!late && !is_safe(&p)))
+			fail_msg("%s", p.d.log.s);
+		if (late)
+			refused(&p, "read of %5: 's' has been written, which holds from the next step on");
+		else
+			arena_free(p.mem);
+	}
+}
+
 /* -- what a runtime asks of ops -- */
 
 static void place_of_no_pipeline(void **state)
@@ -778,7 +802,7 @@ int main(void)
 		cmocka_unit_test(made_unsafe),	       cmocka_unit_test(made_unreadable),
 		cmocka_unit_test(place_of_no_pipeline), cmocka_unit_test(cut_over_two_axes),
 		cmocka_unit_test(sum_that_is_not_f32), cmocka_unit_test(attention_of_other_dims),
-		cmocka_unit_test(kernels_without_code), cmocka_unit_test(run_refuses),
+		cmocka_unit_test(read_of_what_was_written), cmocka_unit_test(kernels_without_code), cmocka_unit_test(run_refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
