@@ -531,6 +531,8 @@ static bool check_repeat(struct verifier *v, const struct op *op)
 	if (body->args.n != op->nin || body->yields.n != op->nout)
 		return ver_fail(v, op, "%u operands, %u arguments; %u results, %u yields", op->nin, body->args.n,
 				op->nout, body->yields.n);
+	if (v->m->dims.at[op->at.dim].zigzag)
+		return ver_fail(v, op, "iterations run in the order of '%s', not zigzag", v->m->dims.at[op->at.dim].name);
 	if (!check_part(v, op))
 		return false;
 	if (HAS(op, acc) && bits_end(op->at.acc) > op->nout - ncarry)

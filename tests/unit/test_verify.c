@@ -182,6 +182,10 @@ static void repeats(void **state)
 	     "yield %1\n}\n");
 	wrong("forward:\n%0 = repeat {dim=layers, ncarry=0, nwith=0} : f32[embed] {\n%1 = const {value=1} : f32[embed]\n"
 	      "yield %1\n}\n", "lacks the dim of the repeat");
+	wrong_in("ptc-ir 1\nmodule\ndim a=8 zigzag=2\n", "forward:\n%0 = repeat {dim=a, ncarry=0, nwith=0} : f32[a] {\n"
+		 "%1 = const {value=1} : f32[]\nyield %1\n}\n", "not zigzag");
+	wrong("forward:\n%0 = repeat {dim=layers, ncarry=0, nwith=0, local=1} : f32[layers, embed] {\n"
+	      "%1 = const {value=1} : f32[embed]\nyield %1\n}\n", "{local} names");
 	wrong("forward:\n%0 = repeat {dim=layers, ncarry=0, nwith=0, acc=2} : f32[layers, embed] {\n"
 	      "%1 = const {value=1} : f32[embed]\nyield %1\n}\n", "{acc} names");
 	wrong("forward:\n%0 = repeat {dim=layers, ncarry=2, nwith=0} : f32[embed] {\nyield\n}\n", "do not fit");
