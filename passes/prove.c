@@ -240,6 +240,8 @@ void own_fault(struct diag *d)
 bool prove_made(struct module *m, struct proof *proof, struct diag *d)
 {
 	double start = seconds_now();
+
+	*proof = (struct proof){ 0 };
 	bool ok = prove_text(m, proof, d);
 
 	proof->seconds = seconds_now() - start;
