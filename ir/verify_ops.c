@@ -470,6 +470,9 @@ static bool check_attention(struct verifier *v, const struct op *op)
 	set_join(&rows, k);
 	set_take(&rows, op->at.dim);
 	set_take(&rows, op->at.ctx);
+	for (int i = 0; HAS(op, dims) && i < op->at.dims.n; i++)
+		if (op->at.dims.d[i] != op->at.ctx && !in_set(&rows, op->at.dims.d[i]))
+			return ver_fail(v, op, "dropout goes by '%s', which the scores lack", v->m->dims.at[op->at.dims.d[i]].name);
 	out = rows;
 	set_join(&out, w);
 	set_take(&out, op->at.ctx);

@@ -161,6 +161,8 @@ static void attention(void **state)
 	wrong(QKV "%3, %4 = attention %1, %0, %2 " ATT " : f32[batch, seq, heads, vhead], f32[batch, seq, heads]\n",
 	      "do not have the dims");
 	wrong(QKV "%3, %4 = attention %0, %1, %2 {dim=head, ctx=ctx, scale=1, p=0.1} : f32[], f32[]\n", "dropout without");
+	wrong(QKV "%3, %4 = attention %0, %1, %2 {key=\"k\", dim=head, ctx=ctx, causal=seq, dims=(batch, seq, head, ctx), scale=1, p=0.1} : "
+	      "f32[batch, seq, heads, vhead], f32[batch, seq, heads]\n", "dropout goes by 'head', which the scores lack");
 	wrong(QKV "%3, %4 = attention %0, %1, %2 {dim=head, ctx=ctx, scale=1, causal=embed} : f32[], f32[]\n", "lacks the dim");
 }
 
