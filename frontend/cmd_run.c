@@ -4,26 +4,24 @@
 #include "frontend/cmd.h"
 #include "runtime/runtime.h"
 
-enum { MAX_DATA = 64 };
-
 /* "a=F,b=G" or "F" into words. */
-static int split_data(struct session *s, const char **data)
+static int split_data(struct session *s, const char ***data)
 {
-	int n = 0;
+	VEC(const char *) all = { 0 };
 
-	for (const char *p = s->opt->data; p && *p && n < MAX_DATA;) {
+	for (const char *p = s->opt->data; p && *p;) {
 		size_t len = strcspn(p, ",");
 
-		data[n++] = arena_strndup(s->mem, p, len);
+		PUSH(s->mem, &all, arena_strndup(s->mem, p, len));
 		p += len + (p[len] == ',');
 	}
-	return n;
+	*data = all.at;
+	return (int)all.n;
 }
 
 int cmd_run(struct session *s)
 {
 	const struct options *o = s->opt;
-	const char *data[MAX_DATA];
 	struct run_options run = {
 		.backend = backend_find(o->backend, &s->diag),
 		.seed = o->seed,
@@ -36,7 +34,6 @@ int cmd_run(struct session *s)
 		.trace = o->trace,
 		.json = o->json,
 		.log_every = o->log_every,
-		.data = data,
 	};
 
 	if (o->steps < 0) {
@@ -61,7 +58,7 @@ int cmd_run(struct session *s)
 		return WRONG;
 	if (!prove_safe(m, &proof, &s->diag))
 		return WRONG;
-	run.ndata = split_data(s, data);
+	run.ndata = split_data(s, &run.data);
 	if (o->json)
 		run.about = about_plan(s, m);
 	return run_plan(m, &run, &s->diag);

@@ -3,7 +3,8 @@
  * A meeting is a barrier of a group: every member says what it is about to do (a mismatch is found
  * by the member that sees it) and lends the others two pointers. A waiting thread spins for a
  * moment, then sleeps. If every rank sleeps or has ended its step, and nobody has moved for a while,
- * the run is broken and says who waits where; so it is when one meeting takes too long. */
+ * the run is broken and says who waits where; so it is when one meeting takes too long and
+ * nobody gets on. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -294,7 +295,7 @@ static void look_for_stalled(struct comm *c, int64_t me, double quiet)
 
 void comm_nap(struct comm *c, const struct nap *n)
 {
-	double start = seconds_now(), last = start;
+	double last = seconds_now();
 	uint64_t moves = atomic_load(&c->moves), seen = progress(c);
 	int still = 0;
 
@@ -312,7 +313,7 @@ void comm_nap(struct comm *c, const struct nap *n)
 		moves = m;
 		if (still >= STILL)
 			n->stuck(n->x, "deadlock");
-		else if (seconds_now() - start > c->timeout)
+		else if (seconds_now() - last > c->timeout) /* as long as others get on it may wait */
 			n->stuck(n->x, "time-out");
 		last = progress(c) == seen ? last : seconds_now();
 		seen = progress(c);

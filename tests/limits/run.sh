@@ -54,6 +54,14 @@ for plan in "" 1f1b zb_h1; do
 	if expect "70 params in a repeat $plan" 0 "$PTC" check "$TMP/many.pdsl" ${plan:+--plan by_$plan}; then says "70 params in a repeat $plan" "^the same$" "$TMP/out"; fi
 done
 
+# -- inputs --
+{
+	echo 'dim batch = 2, d = 2'
+	seq -f 'input x%g[batch, d]: float' 70
+	printf 'param w[d] ~ normal(0.5)\nloss = sum(w * (%s))\nminimize loss with sgd(lr = 0.01)\n' "$(seq -s ' + ' -f 'x%g' 70)"
+} >"$TMP/inputs.pdsl"
+if expect "data for 70 inputs" 0 "$PTC" run "$TMP/inputs.pdsl" --steps 1 --data "$(seq -s , -f "x%g=$TMP/x.bin" 70)"; then ok "data for 70 inputs"; fi
+
 # -- workspace: what follows from the plan is told before it is written, what the library of the machine wants before the first step --
 gpt=tests/equiv/gpt.pdsl
 if expect "no workspace for the keys of others" 1 "$PTC" $gpt --plan ring --mesh cp=2 --set workspace=1000 -o "$TMP/small.plan"; then

@@ -357,6 +357,7 @@ struct meeting {
 	const char *what;
 	int64_t bytes;
 	bool ok;
+	int slow; /* instructions before it comes, 50 ms each */
 };
 
 static void *meet(void *arg)
@@ -365,6 +366,12 @@ static void *meet(void *arg)
 	struct call call = { .name = x->what, .bytes = x->bytes, .axes = 1, .at = { 0, 10 + (uint32_t)x->me, 1, 1 } };
 
 	x->ok = true;
+	for (int i = 0; i < x->slow; i++) {
+		static const struct op op = { .code = OP_EINSUM };
+
+		comm_pulse(x->c, x->me, &op, 0, -1, 0);
+		usleep(50000);
+	}
 	for (int i = 0; i < x->rounds && x->ok; i++)
 		x->ok = comm_meet(x->g, x->me, &call, NULL, NULL) && comm_wait(x->g, x->me);
 	comm_done(x->c);
@@ -418,6 +425,18 @@ static void a_mismatch_is_told(void **state)
 	assert_non_null(strstr(why, "all_gather of 8 bytes"));
 	assert_non_null(strstr(why, "all_reduce of 4 bytes"));
 	assert_true(at.line == 10 || at.line == 11);
+	comm_close(c);
+}
+
+/* A rank that takes longer than the limit, but gets on: who waits for it waits. */
+static void a_slow_rank_is_waited_for(void **state)
+{
+	(void)state;
+	struct comm *c = comm_open(2, 1);
+	struct meeting x[2] = { { .rounds = 1, .what = "all_reduce", .bytes = 4 }, { .rounds = 1, .what = "all_reduce", .bytes = 4, .slow = 40 } };
+	struct span at;
+
+	assert_null(run_meeting(c, x, 2, &at));
 	comm_close(c);
 }
 
@@ -536,7 +555,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(collectives), cmocka_unit_test(many_kinds_of_groups), cmocka_unit_test(same_bits_every_time), cmocka_unit_test(watched_ops_are_busy), cmocka_unit_test(kernels_in_parts), cmocka_unit_test(many_ranks_on_few_cores),
-		cmocka_unit_test(a_mismatch_is_told), cmocka_unit_test(a_missing_rank_is_told), cmocka_unit_test(tampered_plans),
+		cmocka_unit_test(a_mismatch_is_told), cmocka_unit_test(a_missing_rank_is_told), cmocka_unit_test(a_slow_rank_is_waited_for), cmocka_unit_test(tampered_plans),
 		cmocka_unit_test(hostile_offsets),
 	};
 
