@@ -32,13 +32,18 @@ double check_bound(enum quantity q, enum dtype precision, double size, double la
 
 /* Each side is off by as much, so they may lie apart by twice that; and the worst of few draws of a tensor of few elements may
  * be half of what it could be. However much it is, what is lost, doubled or turned
- * differs by all its size, and is found. */
-double rounding_bound(enum quantity q, double off, double size, double largest)
+ * differs by all its size, and is found; but for a gradient that is zero, as that of a bias of keys before a softmax is: of it there
+ * is nothing but rounding. */
+double rounding_bound(enum quantity q, struct off off, double size, double largest)
 {
-	return isfinite(off) ? fmin(4 * off, 0.75 * check_size(q, size, largest)) : 0;
+	if (!isfinite(off.most))
+		return 0;
+	if (q == Q_GRADIENT && off.size < off.most / 4)
+		return 8 * off.most;
+	return fmin(4 * off.most, MOST_ROUNDING * check_size(q, size, largest));
 }
 
-#define MEASURED "; where the runtime is further off, four times what rounding each value at random makes of it on the evaluator, at most 3/4"
+#define MEASURED "; where the runtime is further off, four times what rounding each value at random makes of it on the evaluator, at most 3/4, but for what is zero, and for few that it turns"
 
 const char *check_bound_text(enum dtype precision)
 {

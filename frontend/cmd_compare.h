@@ -30,8 +30,12 @@ enum quantity { Q_INITIAL, Q_SCALAR, Q_VALUE, Q_GRADIENT, Q_UPDATED, Q_STORED };
 /* How far a may be from b: the only place that knows. size: max|b|; largest: of any gradient. */
 double check_size(enum quantity q, double size, double largest); /* what it is a share of */
 double check_bound(enum quantity q, enum dtype precision, double size, double largest);
+#define MOST_ROUNDING 0.75 /* of its size, that a tensor may be off by rounding */
+struct off {
+	double most, size; /* what rounding makes of a tensor's elements at most; and the largest of them without any */
+};
 /* The same, where rounding alone is off by as much as this. */
-double rounding_bound(enum quantity q, double off, double size, double largest);
+double rounding_bound(enum quantity q, struct off off, double size, double largest);
 const char *check_bound_text(enum dtype precision);
 
 struct difference {
@@ -53,7 +57,10 @@ struct fed {
 /* How far rounding alone takes what one rank computes; m is the twin as the evaluator runs it. NULL if it can't be run.
  * Of a buffer that is written, or of a report: the largest error, 0 if it is unknown. */
 struct rounding *rounding_of_step(struct arena *keep, const struct module *m, uint64_t seed, const struct fed *fed, int n, int64_t step);
-double rounding_off(const struct rounding *r, const char *name, bool report);
+struct off rounding_off(const struct rounding *r, const char *name, bool report);
+/* Where a value is decided, not made, as by a sign, rounding turns some elements altogether: are those further apart than the
+ * bound few, and not many more than it turns of this buffer? */
+bool rounding_turns(const struct rounding *r, const char *name, const struct tensor *a, const struct tensor *b, double bound);
 
 /* The collective nearest before v, NULL if there is none. */
 const struct op *made_by(const struct value *v);

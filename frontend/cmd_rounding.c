@@ -12,8 +12,9 @@ enum { DRAWS = 8 };
 struct rounded {
 	const char *name;
 	bool report;
-	const struct tensor *exact;
-	double off; /* the largest, of all elements and draws */
+	const struct tensor *exact; /* while draws are made */
+	struct off off;             /* of all elements and draws */
+	int64_t turned; /* elements of a draw that are off by most of the tensor's size, the most of all draws */
 };
 
 struct rounding {
@@ -50,12 +51,17 @@ static void add(struct arena *keep, struct rounding *r, const char *name, bool r
 /* NaN stays: no bound is made of it. */
 static void measure(struct rounded *x, const struct tensor *t)
 {
+	int64_t turned = 0;
+
 	for (int64_t i = 0; i < t->count; i++) {
 		double off = fabs(t->x[i] - x->exact->x[i]);
 
-		if (!(off <= x->off))
-			x->off = off;
+		if (!(off <= x->off.most))
+			x->off.most = off;
+		turned += off > MOST_ROUNDING * x->off.size;
 	}
+	if (turned > x->turned)
+		x->turned = turned;
 }
 
 struct rounding *rounding_of_step(struct arena *keep, const struct module *m, uint64_t seed, const struct fed *fed, int n, int64_t step)
@@ -76,20 +82,39 @@ struct rounding *rounding_of_step(struct arena *keep, const struct module *m, ui
 		for (uint32_t i = 0; ok && i < r->of.n; i++) {
 			struct rounded *x = &r->of.at[i];
 
-			if (draw)
+			if (draw) {
 				measure(x, result(mem, e, x));
-			else
+			} else {
 				x->exact = result(mem, e, x);
+				x->off.size = tensor_size(x->exact);
+			}
 		}
 	}
 	arena_free(mem);
 	return ok ? r : NULL;
 }
 
-double rounding_off(const struct rounding *r, const char *name, bool report)
+static const struct rounded *find(const struct rounding *r, const char *name, bool report)
 {
 	for (uint32_t i = 0; r && i < r->of.n; i++)
 		if (r->of.at[i].report == report && streq(r->of.at[i].name, name))
-			return r->of.at[i].off;
-	return 0;
+			return &r->of.at[i];
+	return NULL;
+}
+
+struct off rounding_off(const struct rounding *r, const char *name, bool report)
+{
+	const struct rounded *x = find(r, name, report);
+
+	return x ? x->off : (struct off){ 0, 0 };
+}
+
+bool rounding_turns(const struct rounding *r, const char *name, const struct tensor *a, const struct tensor *b, double bound)
+{
+	const struct rounded *x = find(r, name, false);
+	int64_t turned = 0;
+
+	for (int64_t i = 0; i < b->count; i++)
+		turned += !(fabs(a->x[i] - b->x[i]) <= bound);
+	return x && isfinite(x->off.most) && turned <= 4 * x->turned && turned <= b->count / 4;
 }

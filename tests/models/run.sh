@@ -120,17 +120,19 @@ small mup tokens:8:t
 far="$PTC check examples/clip.pdsl --mesh dp=2"
 while read -r title options; do
 	# shellcheck disable=SC2086
-	expect "rounding of $title" 0 timeout 120 "$PTC" check examples/$options || continue
+	expect "rounding of $title" 0 timeout 120 "$PTC" check $options || continue
 	if grep -q '^ *rounding alone takes [0-9]* further than the fixed bound, at most by ' "$TMP/out"; then
 		ok "rounding of $title"
 	else
 		bad "rounding of $title" "$TMP/out"
 	fi
 done <<TABLE
-clip clip.pdsl --mesh dp=2
-clip,fp32 clip.pdsl --mesh dp=2 --set precision=fp32
-clip,dp=4 clip.pdsl --mesh dp=4
-t5 t5.pdsl --mesh dp=2,tp=2
+clip examples/clip.pdsl --mesh dp=2
+clip,fp32 examples/clip.pdsl --mesh dp=2 --set precision=fp32
+clip,dp=4 examples/clip.pdsl --mesh dp=4
+t5 examples/t5.pdsl --mesh dp=2,tp=2
+sign $D/rounding/sign.pdsl
+zero $D/rounding/zero.pdsl
 TABLE
 while read -r precision where off; do
 	title="no rounding: $precision, $where $off"
@@ -146,6 +148,8 @@ bf16 runtime 0.05 tlayers.block.mha.bv:grad
 bf16 runtime 0.02 norm.text.b:grad
 bf16 kernels 0.06 tlayers.block.mha.bv:grad
 TABLE
+# A zero that is more than rounding.
+expect "no zero" 1 env PTC_TEST_OFF="runtime 0.01 layers.att.bk:grad" "$PTC" check $D/rounding/zero.pdsl && ok "no zero"
 
 # -- experts on an axis of their own: the plan of the example --
 

@@ -98,8 +98,8 @@ static void it_fits_if_any_cut_does(void **state)
 		}
 		struct result free = compile(no, NULL, 0), lacks = compile(no, NULL, least * .9);
 
-		/* the order may be another: one that is under 1 % faster and holds more is not taken */
-		if (lacks.seconds > free.seconds * 1.01)
+		/* the order may be another: one that is under 1 % faster, by the model that passes choose with, and holds more is not taken */
+		if (lacks.seconds > free.seconds * 1.02)
 			fail_msg("case %zu: %g s where nothing fits, %g s without a limit", no, lacks.seconds, free.seconds);
 		for (int k = 0; k <= 8; k++) {
 			double memory = least + (most - least) * k / 8, best = 1e30;
