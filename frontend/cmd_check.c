@@ -143,8 +143,8 @@ static void say_difference(struct check *c, struct span at, const char *what, co
 	if (d->at < 0)
 		diag_error(diag, at, "%s differs in size (step %lld, %s)", what, (long long)step, c->where);
 	else
-		diag_error(diag, at, "%s differs: %.9g is %.9g %s, %.0f %sulps apart (bound %.3g; element %lld, step %lld, %s)",
-			   what, d->a, d->b, c->slack == 0 ? "with the other settings" : "on one rank", n, unit, d->bound,
+		diag_error(diag, at, "%s differs: %.9g is %.9g %s, %.*g %sulps apart (bound %.3g; element %lld, step %lld, %s)",
+			   what, d->a, d->b, c->slack == 0 ? "with the other settings" : "on one rank", n < 1e9 ? 9 : 3, n, unit, d->bound,
 			   (long long)d->at, (long long)step, c->where);
 	if (by)
 		diag_note(diag, by->span, "made by %s", by->why);

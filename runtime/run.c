@@ -20,6 +20,7 @@ struct run {
 	struct data *data;
 	struct progress at; /* of the run as a whole */
 	bool resumes;     /* goes on from a checkpoint */
+	bool full;        /* one could not be written */
 	int64_t steps;    /* done here */
 	double tokens;    /* a step */
 	double seconds, later_seconds; /* of all steps; of all but the first */
@@ -196,12 +197,20 @@ static int one_step(struct run *x, struct arena *mem, int64_t step)
 	return DONE;
 }
 
-static int checkpoint(struct run *x)
+static bool checkpoint(struct run *x)
 {
-	return !x->opt->checkpoint || run_save(x->rt, x->opt->checkpoint, &x->at, x->d) ? DONE : MACHINE;
+	return !x->opt->checkpoint || run_save(x->rt, x->opt->checkpoint, &x->at, x->d);
 }
 
-/* Runs the steps that are left, and writes what they lead to. */
+/* What was trained: each file whether or not the other can be written. */
+static int save(struct run *x)
+{
+	bool kept = !x->full && checkpoint(x), saved = !x->opt->save || params_save(x->rt, x->opt->save, x->d);
+
+	return kept && saved ? DONE : MACHINE;
+}
+
+/* Runs the steps that are left. */
 static int loop(struct run *x, struct arena *mem, const sigset_t *set)
 {
 	int64_t every = x->opt->checkpoint_every;
@@ -209,10 +218,13 @@ static int loop(struct run *x, struct arena *mem, const sigset_t *set)
 	while (x->at.steps < x->opt->steps) {
 		int status = one_step(x, mem, x->at.steps++);
 
-		if (status == DONE && every > 0 && x->at.steps % every == 0 && x->at.steps < x->opt->steps)
-			status = checkpoint(x);
 		if (status != DONE)
 			return status;
+		if (every > 0 && x->at.steps % every == 0 && x->at.steps < x->opt->steps && !checkpoint(x)) {
+			x->full = true;
+			fprintf(stderr, "ptc: stopped after step %lld, as there is no checkpoint of it\n", (long long)x->at.steps - 1);
+			break;
+		}
 		if (interrupted(set)) {
 			fprintf(stderr, "ptc: interrupted after step %lld\n", (long long)x->at.steps - 1);
 			break;
@@ -222,7 +234,7 @@ static int loop(struct run *x, struct arena *mem, const sigset_t *set)
 			break;
 		}
 	}
-	return checkpoint(x);
+	return DONE;
 }
 
 /* Where the run begins: at step 0, or where a checkpoint ends. One that is to be written, and is not there yet, is none to go
@@ -283,9 +295,8 @@ static int run_all(struct run *x, struct arena *mem, const sigset_t *set)
 	if (status == DONE)
 		status = loop(x, mem, set);
 
-	/* what was trained first: it does not depend on whether there is room for a trace */
-	if (status == DONE && o->save && !params_save(x->rt, o->save, x->d))
-		status = MACHINE;
+	if (status == DONE) /* first: it does not depend on whether there is room for a trace */
+		status = save(x);
 	if (status == DONE && o->trace && !x->steps) {
 		diag_error(x->d, nowhere, "no step was run that --trace could show");
 		status = WRONG;

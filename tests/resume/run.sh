@@ -97,5 +97,10 @@ refused "a truncated one" 1 "truncated or damaged" --steps 9 --resume "$TMP/cut"
 sed 's/"ptc steps":"2"/"ptc steps":"x"/' "$TMP/begun" >"$TMP/text"
 refused "steps that are no number" 1 "is no checkpoint of a run" --steps 9 --resume "$TMP/text"
 refused "a full disk" 3 "can't be written" --steps 1 --checkpoint /dev/full
+for every in 0 2; do
+	rm -f "$TMP/kept"
+	refused "a full disk, every $every" 3 "can't be written" --steps 5 --checkpoint /dev/full --checkpoint-every $every --save "$TMP/kept" &&
+		if [ -s "$TMP/kept" ]; then ok "a full disk, every $every: the params are saved"; else bad "a full disk, every $every: the params are saved"; fi
+done
 refused "a folder that is not there" 3 "can't be written" --steps 1 --checkpoint "$TMP/no/file"
 finish
