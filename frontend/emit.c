@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define MOST_ELEMENTS ((int64_t)1 << 50)
+#define LARGEST ((int64_t)1 << 50)
 enum { MOST_VALUES = 400000 };
 
 struct builder *here(struct ctx *c, struct span at)
@@ -141,7 +141,7 @@ bool fits(struct ctx *c, int n, const dimid *d, struct span at)
 		return false;
 	}
 	for (int i = 0; i < n; i++) {
-		if (!elements_fit(&count, dim_size(c->m, d[i]), MOST_ELEMENTS)) {
+		if (!elements_fit(&count, dim_size(c->m, d[i]), LARGEST)) {
 			fail(c, at, "this tensor [%s] has more than 2^50 elements",
 			     list_text(c, n, d, ""));
 			return false;

@@ -68,7 +68,7 @@ bool fits(const struct gen *g, int nd, const dimid *d)
 
 	for (int i = 0; i < nd; i++)
 		n *= dim_size(g->m, d[i]);
-	return nd <= 5 && n <= MOST_ELEMENTS;
+	return nd <= 5 && n <= DRAWN_ELEMENTS;
 }
 
 /* -- values from outside -- */

@@ -7,7 +7,7 @@
 #include "ir/rng.h"
 #include "tests/fuzz/gen.h"
 
-enum { MOST_ELEMENTS = 1500, FEATS = 4, CHAIN = 3 };
+enum { DRAWN_ELEMENTS = 1500, FEATS = 4, CHAIN = 3 };
 
 typedef VEC(struct value *) values;
 

@@ -568,7 +568,7 @@ static void plans_that_are_not_sound_are_refused(void **state)
 	refused(&j, "does not fit what lies in it");
 	compile(&j, "1f1b", "pp=2,dp=1", "microbatches=4");
 	first_of(&j, FORWARD)->at.where = 1 << 20;
-	refused(&j, "has not got one place along the pipeline");
+	refused(&j, "is at a place that the pipeline has not got");
 	compile(&j, "1f1b", "pp=2,dp=1", "microbatches=4");
 	first_of(&j, BACKWARD)->at.where = 3;
 	refused(&j, "has not got one place along the pipeline");
