@@ -450,29 +450,29 @@ static void idle_stage_lacks(void **state)
 	idle_refused(&x, "tests/pipeline/idle.pdsl:12:13: error: unsafe plan: kernel of %5: stage 0 has no place for %3 'd:s'");
 }
 
-static void idle_stage_gives(void **state)
+/* {from} of the sums of parts, or of those at one place that name stages 1 and 2, becomes another. */
+static void takes_from(bool parts, int64_t from, const char *words)
 {
 	struct stages x;
 
-	(void)state;
 	idle_open(&x);
 	for (struct op *op = x.m->top.first; op; op = op->next)
-		if (op->code == OP_TO_PARTIAL && HAS(op, from) && HAS(op, where) && op->at.from == 6)
-			SET(op, from, 1);
-	idle_refused(&x, "it takes what stage 0 has of ");
+		if (op->code == OP_TO_PARTIAL && (parts ? HAS(op, form) && op->at.form : HAS(op, from) && HAS(op, where) && op->at.from == 6))
+			SET(op, from, from);
+	idle_refused(&x, words);
+}
+
+static void idle_stage_gives(void **state)
+{
+	(void)state;
+	takes_from(false, 1, "it takes what stage 0 has of ");
 }
 
 /* A sum of parts that no stage is said to have: the runtime would leave out all but those of the first stage. */
 static void parts_of_no_stage(void **state)
 {
-	struct stages x;
-
 	(void)state;
-	idle_open(&x);
-	for (struct op *op = x.m->top.first; op; op = op->next)
-		if (op->code == OP_TO_PARTIAL && HAS(op, form) && op->at.form)
-			SET(op, from, 0);
-	idle_refused(&x, "a sum of parts names the stages that have them");
+	takes_from(true, 0, "a sum of parts names the stages that have them");
 }
 
 /* What only a stage runs that there is not: no stage would. */
